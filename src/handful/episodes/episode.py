@@ -1,0 +1,37 @@
+"""What a learner sees of the world: a labelled support set, and the queries that it is judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from handful.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """Inputs (..., n, *shape) with one-hot targets (..., n, way)."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __post_init__(self) -> None:
+        lead = self.targets.shape[:-1]
+        if self.inputs.shape[: len(lead)] != lead:
+            raise ShapeError(
+                f"Inputs of shape {tuple(self.inputs.shape)} and one-hot targets of shape {tuple(self.targets.shape)} "
+                f"do not belong together: the dimensions before the last one of the targets must open the inputs' shape."
+            )
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One few-shot problem, or a batch of them along leading dimensions.
+
+    `classes` (..., way) gives the number of each class within the split that the episode was drawn from.
+    """
+
+    support: LabelledSet
+    query: LabelledSet
+    classes: Tensor

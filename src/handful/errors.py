@@ -1,0 +1,41 @@
+"""One family of exceptions: each message says what happened, with the numbers, and what to do about it."""
+
+
+class HandfulError(Exception):
+    """Base of every error that handful raises on purpose; the command line prints it as one line and exits with 2."""
+
+
+class InvalidOptionError(HandfulError, ValueError):
+    """An option or argument has a value that cannot work."""
+
+
+class ShapeError(HandfulError, ValueError):
+    """Tensors whose shapes do not belong together."""
+
+
+class NotFiniteError(HandfulError, ValueError):
+    """NaN or infinity where only finite numbers make sense."""
+
+
+class NotPositiveDefiniteError(HandfulError, ArithmeticError):
+    """A system that should be positive definite is not."""
+
+
+class NotEnoughClassesError(HandfulError, ValueError):
+    """An episode asks for more classes than the split has."""
+
+
+class NotEnoughImagesError(HandfulError, ValueError):
+    """A class has fewer images than an episode or a split needs."""
+
+
+class DataError(HandfulError):
+    """A data set is missing, damaged, or not laid out as expected."""
+
+
+class CheckpointError(HandfulError):
+    """A checkpoint is missing, truncated, or was not written by handful."""
+
+
+class DivergedError(HandfulError, ArithmeticError):
+    """Training produced a loss that is not finite."""

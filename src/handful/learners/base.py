@@ -1,0 +1,99 @@
+"""The one interface of all base learners: Lambda(.; rho) of eq. 2, from a labelled support set to a predictor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import NotFiniteError, ShapeError
+
+Predictor = Callable[[Tensor], Tensor]
+"""Query embeddings (..., q, e) -> logits (..., q, way)."""
+
+GramPredictor = Callable[[Tensor, Tensor], Tensor]
+"""Query-support inner products (..., q, n) and squared query norms (..., q) -> logits (..., q, way)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a learner cannot do, declared so that nobody needs to ask for its class."""
+
+    way: int | None = None
+    """The only number of classes it works with, or None."""
+    order_dependent: bool = False
+    """Whether the answer depends on the order of the support set."""
+    transductive: bool = False
+    """Whether the answer to one query depends on the other queries."""
+
+    def describe(self) -> str:
+        """The limits in words, for tables and logs."""
+        words = ["transductive" if self.transductive else "inductive"]
+        if self.way is not None:
+            words.append(f"{self.way}-way only")
+        if self.order_dependent:
+            words.append("depends on the order of the support set")
+        return ", ".join(words)
+
+
+class BaseLearner(nn.Module, ABC):
+    """A learner whose parameters are rho, the meta-learnt hyper-parameters; `fit` writes nothing to self.
+
+    Works on any leading batch dimensions: a thousand episodes are one call.
+    """
+
+    limits: Limits = Limits()
+    objective: Callable[[Tensor, Tensor], Tensor] = staticmethod(
+        lambda logits, targets: nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))
+    )
+    """The episode's loss L of eq. 1, from query logits and one-hot targets."""
+
+    @abstractmethod
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
+
+
+class KernelLearner(BaseLearner):
+    """A learner that needs inner products only, so that the embedding size disappears from the episode."""
+
+    @abstractmethod
+    def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
+        """Learn from the support's Gram matrix (..., n, n) with one-hot targets (..., n, way)."""
+
+    @abstractmethod
+    def features(self, embeddings: Tensor) -> Tensor:
+        """The vectors whose inner products are taken: the embeddings themselves, or rescaled ones."""
+
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        """Learn from support embeddings; one Gram product, then `fit_gram`."""
+        check_support(support, targets)
+        support = self.features(support)
+        predict = self.fit_gram(support @ support.mT, targets)
+
+        def predictor(query: Tensor) -> Tensor:
+            query = self.features(query)
+            return predict(query @ support.mT, query.square().sum(-1))
+
+        return predictor
+
+
+def check_support(support: Tensor, targets: Tensor) -> None:
+    """Refuse a support set that no learner can learn from, with the reason."""
+    if support.ndim < 2 or targets.ndim < 2 or support.shape[-2] != targets.shape[-2]:
+        raise ShapeError(
+            f"Support embeddings (..., n, e) and one-hot targets (..., n, way) must agree in n, "
+            f"but got {tuple(support.shape)} and {tuple(targets.shape)}."
+        )
+    if targets.shape[-1] < 2:
+        raise ShapeError("A few-shot problem needs at least two classes, but the targets have one column.")
+    if not bool(torch.isfinite(support).all()):
+        bad = int((~torch.isfinite(support)).any(-1).sum())
+        raise NotFiniteError(f"{bad} of the support embeddings contain NaN or infinity. Look at the embedding network.")
+    empty = (targets.sum(-2) <= 0).reshape(-1, targets.shape[-1]).any(0)
+    if bool(empty.any()):
+        raise ShapeError(
+            f"Class {int(empty.nonzero()[0])} of the episode has no support example; every class needs one."
+        )
