@@ -1,0 +1,30 @@
+"""Images cut into classes: `load` gives a benchmark by name, or a folder of your own, ready for episodes.
+
+Names are imported when they are first used: the workers that decode images, and the command line's help, need no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from handful.data.loading import load
+    from handful.data.table import Benchmark, ClassDataset, ImageTable
+
+_NAMES = {
+    "Benchmark": "handful.data.table",
+    "ClassDataset": "handful.data.table",
+    "ImageTable": "handful.data.table",
+    "load": "handful.data.loading",
+}
+
+__all__ = ["Benchmark", "ClassDataset", "ImageTable", "load"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'handful.data' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
