@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from handful.data.loading import load
     from handful.data.table import Benchmark, ClassDataset, ImageTable
+    from handful.data.transforms import Compose, Crop, Flip, Jitter, Transform
 
 _NAMES = {
     "Benchmark": "handful.data.table",
     "ClassDataset": "handful.data.table",
+    "Compose": "handful.data.transforms",
+    "Crop": "handful.data.transforms",
+    "Flip": "handful.data.transforms",
     "ImageTable": "handful.data.table",
+    "Jitter": "handful.data.transforms",
+    "Transform": "handful.data.transforms",
     "load": "handful.data.loading",
 }
 
-__all__ = ["Benchmark", "ClassDataset", "ImageTable", "load"]
+__all__ = ["Benchmark", "ClassDataset", "Compose", "Crop", "Flip", "ImageTable", "Jitter", "Transform", "load"]
 
 
 def __getattr__(name: str) -> object:
