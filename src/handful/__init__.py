@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
     from handful.evaluation import Evaluation, evaluate
     from handful.model import FewShotModel
-    from handful.recipes import load
-    from handful.training import Plan, train
+    from handful.plan import Plan
+    from handful.runs import load
+    from handful.training import train
 
 __version__ = "0.1.0"
 
@@ -20,9 +21,9 @@ _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {
     "Evaluation": "handful.evaluation",
     "FewShotModel": "handful.model",
-    "Plan": "handful.training",
+    "Plan": "handful.plan",
     "evaluate": "handful.evaluation",
-    "load": "handful.recipes",
+    "load": "handful.runs",
     "train": "handful.training",
 }
 

@@ -97,7 +97,7 @@ class ClassDataset:
 
     @cached_property
     def images(self) -> Tensor:
-        """The images of this split, uint8 (n, channels, height, width), grouped by class: a view where rows are adjacent."""
+        """The images of this split, uint8 (n, channels, height, width), grouped by class; a view where it can be."""
         first, n = int(self.rows[0]), len(self.rows)
         if torch.equal(self.rows, torch.arange(first, first + n)):
             return self.table.images[first : first + n]
@@ -113,7 +113,7 @@ class ClassDataset:
         """The table's images at `rows`, uint8 (..., channels, height, width), in channels-last memory, by one copy."""
         nhwc = self.table.images.permute(0, 2, 3, 1)
         picked = nhwc.index_select(0, rows.reshape(-1))
-        return picked.unflatten(0, rows.shape).movedim(-1, -3)
+        return picked.reshape(*rows.shape, *picked.shape[1:]).movedim(-1, -3)
 
 
 @dataclass(frozen=True)

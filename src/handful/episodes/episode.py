@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from handful.errors import ShapeError
@@ -21,8 +22,12 @@ class LabelledSet:
         if self.inputs.shape[: len(lead)] != lead:
             raise ShapeError(
                 f"Inputs of shape {tuple(self.inputs.shape)} and one-hot targets of shape {tuple(self.targets.shape)} "
-                f"do not belong together: the dimensions before the last one of the targets must open the inputs' shape."
+                f"do not belong together: the targets' dimensions but for the last must open the inputs' shape."
             )
+
+    def to(self, device: torch.device) -> LabelledSet:
+        """The same set on another device."""
+        return LabelledSet(self.inputs.to(device), self.targets.to(device))
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,7 @@ class Episode:
     support: LabelledSet
     query: LabelledSet
     classes: Tensor
+
+    def to(self, device: torch.device) -> Episode:
+        """The same episode on another device."""
+        return Episode(self.support.to(device), self.query.to(device), self.classes.to(device))

@@ -55,6 +55,11 @@ class BaseLearner(nn.Module, ABC):
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
 
+    @property
+    def kernel(self) -> KernelLearner | None:
+        """This learner as one that needs inner products only, or None if it needs more."""
+        return None
+
 
 class KernelLearner(BaseLearner):
     """A learner that needs inner products only, so that the embedding size disappears from the episode."""
@@ -64,17 +69,22 @@ class KernelLearner(BaseLearner):
         """Learn from the support's Gram matrix (..., n, n) with one-hot targets (..., n, way)."""
 
     @abstractmethod
-    def features(self, embeddings: Tensor) -> Tensor:
+    def feature_map(self, embeddings: Tensor) -> Tensor:
         """The vectors whose inner products are taken: the embeddings themselves, or rescaled ones."""
+
+    @property
+    def kernel(self) -> KernelLearner:
+        """Itself."""
+        return self
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings; one Gram product, then `fit_gram`."""
         check_support(support, targets)
-        support = self.features(support)
+        support = self.feature_map(support)
         predict = self.fit_gram(support @ support.mT, targets)
 
         def predictor(query: Tensor) -> Tensor:
-            query = self.features(query)
+            query = self.feature_map(query)
             return predict(query @ support.mT, query.square().sum(-1))
 
         return predictor

@@ -1,0 +1,94 @@
+"""The four-block convolutional embedding of the paper (section 4.2), in its 32C, 64C and wide versions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError, ShapeError
+
+Norm = Literal["batch", "group"]
+Width = Literal["32C", "64C", "wide"]
+
+WIDTHS: dict[Width, tuple[int, int, int, int]] = {
+    "32C": (32, 32, 32, 32),
+    "64C": (64, 64, 64, 64),
+    "wide": (96, 192, 384, 512),
+}
+GROUPS = 32
+LEAK = 0.1
+
+
+class Conv4(nn.Module):
+    """Four blocks of 3x3 convolution, norm, max-pool, leaky ReLU 0.1; blocks 3 and 4 flattened and concatenated.
+
+    Pooling has stride 2 in the first three blocks and 1 in the last. Block 3's output passes one more 2x2 max-pool of
+    stride 1 on its way to the concatenation, which the paper's text leaves out and its feature sizes (3584, 8064,
+    72576) require. With `concatenate=False` the features are those of block 4 alone. `dropout` acts on blocks 3 and 4.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        widths: tuple[int, int, int, int],
+        norm: Norm = "batch",
+        dropout: float = 0.0,
+        concatenate: bool = True,
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= dropout < 1.0:
+            raise InvalidOptionError(f"dropout is a probability in [0, 1), but got {dropout}.")
+        if norm not in ("batch", "group"):
+            raise InvalidOptionError(f"norm must be 'batch' or 'group', but got '{norm}'.")
+        first, second, third, fourth = widths
+        self.blocks = nn.ModuleList(
+            [
+                _block(channels, first, norm, stride=2, dropout=0.0),
+                _block(first, second, norm, stride=2, dropout=0.0),
+                _block(second, third, norm, stride=2, dropout=dropout),
+                _block(third, fourth, norm, stride=1, dropout=dropout),
+            ]
+        )
+        self.concatenate = concatenate
+        self.shrink = nn.MaxPool2d(2, stride=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, height, width) in [0, 1] -> features (n, e)."""
+        if min(images.shape[-2:]) < 24:
+            raise ShapeError(
+                f"Conv4 halves an image three times and then pools twice more, so it needs at least 24x24 pixels, "
+                f"but got {images.shape[-2]}x{images.shape[-1]}."
+            )
+        third: Tensor = images
+        for block in list(self.blocks)[:3]:
+            third = block(third)
+        fourth = self.blocks[3](third)
+        if not self.concatenate:
+            return torch.flatten(fourth, 1)
+        return torch.cat([torch.flatten(self.shrink(third), 1), torch.flatten(fourth, 1)], dim=1)
+
+
+def conv4(
+    width: Width = "64C",
+    channels: int = 3,
+    norm: Norm = "batch",
+    dropout: float = 0.0,
+    concatenate: bool = True,
+) -> Conv4:
+    """The paper's embedding by the name of its width: '32C', '64C' or 'wide' ([96, 192, 384, 512])."""
+    if width not in WIDTHS:
+        raise InvalidOptionError(f"width must be one of {', '.join(WIDTHS)}, but got '{width}'.")
+    return Conv4(channels, WIDTHS[width], norm, dropout, concatenate)
+
+
+def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -> nn.Sequential:
+    normalise = nn.BatchNorm2d(fan_out) if norm == "batch" else nn.GroupNorm(GROUPS, fan_out)
+    layers: list[nn.Module] = [
+        nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1),
+        normalise,
+        nn.MaxPool2d(2, stride=stride),
+        nn.LeakyReLU(LEAK),
+    ]
+    return nn.Sequential(*layers, nn.Dropout(dropout)) if dropout else nn.Sequential(*layers)

@@ -1,0 +1,167 @@
+"""Drawing episodes from a split: `sampler[i]` is a pure function of the seed and i."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from handful.data.table import ClassDataset
+from handful.episodes.counter import Ints, below, choose, random_words
+from handful.episodes.episode import Episode, LabelledSet
+from handful.episodes.shape import EpisodeShape, FixedShots
+from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
+
+Transform = Callable[[Tensor, torch.Generator], Tensor]
+"""Images (n, channels, height, width), uint8, and a generator -> float images in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class EpisodeRows:
+    """Which images make up a batch of episodes: rows of the image table, support first, class by class."""
+
+    shot: int
+    classes: Tensor  # (b, way), numbers within the split
+    rows: Tensor  # (b, way * (shot + query)); the first way * shot are the support
+
+    @property
+    def way(self) -> int:
+        """The number of classes of each episode."""
+        return self.classes.shape[-1]
+
+    @property
+    def n_support(self) -> int:
+        """The number of support images of each episode."""
+        return self.way * self.shot
+
+    @property
+    def query(self) -> int:
+        """The number of queries a class."""
+        return self.rows.shape[-1] // self.way - self.shot
+
+    def targets(self) -> tuple[Tensor, Tensor]:
+        """One-hot labels of one episode's support (n, way) and queries (q, way): the same for all episodes."""
+        eye = torch.eye(self.way)
+        return eye.repeat_interleave(self.shot, 0), eye.repeat_interleave(self.query, 0)
+
+
+class EpisodeSampler:
+    """Endless episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
+
+    `within_group` draws all classes of an episode from one group (an alphabet of Omniglot, say). `transform` turns
+    gathered uint8 images into network inputs, with a generator of its own for each episode; without it, pixels are
+    divided by 255.
+    """
+
+    def __init__(
+        self,
+        dataset: ClassDataset,
+        shape: EpisodeShape,
+        seed: int = 0,
+        *,
+        within_group: bool = False,
+        transform: Transform | None = None,
+    ) -> None:
+        self.dataset, self.shape, self.seed, self.transform = dataset, shape, seed, transform
+        pools = _pools(dataset, shape.way, within_group)
+        self._pool_sizes = np.array([len(members) for members in pools])
+        self._pools = np.stack([np.resize(members, self._pool_sizes.max()) for members in pools])
+        self._counts, self._starts = dataset.counts.numpy(), dataset.starts.numpy()
+        _check_counts(dataset, shape)
+
+    def __getitem__(self, index: int) -> Episode:
+        rows = self.rows(index, 1)
+        episode = self._episode(rows, index)
+        return Episode(
+            LabelledSet(episode.support.inputs[0], episode.support.targets[0]),
+            LabelledSet(episode.query.inputs[0], episode.query.targets[0]),
+            episode.classes[0],
+        )
+
+    def batch(self, start: int, count: int) -> Episode:
+        """Episodes start .. start + count - 1 stacked along a new first dimension; they must share their shots."""
+        return self._episode(self.rows(start, count), start)
+
+    def shot(self, index: int) -> int:
+        """The number of shots of episode `index`."""
+        if isinstance(self.shape, FixedShots):
+            return self.shape.shot
+        streams = np.array([index // self.shape.hold])
+        span = np.array([self.shape.max_shot - self.shape.min_shot + 1])
+        return self.shape.min_shot + int(below(random_words(self.seed ^ 0x5807, streams, 1)[:, 0], span)[0])
+
+    def rows(self, start: int, count: int) -> EpisodeRows:
+        """The table rows of episodes start .. start + count - 1, drawn for all of them at once."""
+        if start < 0 or count < 1:
+            raise InvalidOptionError(f"Episodes are numbered from 0, but {count} from number {start} were asked for.")
+        shot = self.shot(start)
+        if self.shot(start + count - 1) != shot:
+            raise InvalidOptionError(
+                f"Episodes {start} to {start + count - 1} differ in their shots and cannot be stacked. "
+                f"Set RandomShots(hold={count}) and start at a multiple of it."
+            )
+        way, m = self.shape.way, self.shape.images_per_class
+        streams = np.arange(start, start + count, dtype=np.int64)
+        classes = self._classes(streams, way)  # (b, way)
+        words = random_words(self.seed, streams[:, None] * way + np.arange(way), 2 * m)
+        picked = choose(words, self._counts[classes]) + self._starts[classes][..., None]  # (b, way, m)
+        support, query = picked[..., :shot], picked[..., shot:]
+        rows = np.concatenate([support.reshape(count, -1), query.reshape(count, -1)], axis=1)
+        return EpisodeRows(shot, torch.from_numpy(classes), torch.from_numpy(rows))
+
+    def _classes(self, streams: Ints, way: int) -> Ints:
+        words = random_words(self.seed ^ 0xC1A55, streams, 2 * way + 1)
+        pool = below(words[:, -1], np.full(len(streams), len(self._pools)))
+        positions = choose(words[:, :-1], self._pool_sizes[pool])
+        return self._pools[pool[:, None], positions]
+
+    def _episode(self, rows: EpisodeRows, start: int) -> Episode:
+        count, n = len(rows.rows), rows.n_support
+        inputs = self._inputs(self.dataset.gather(rows.rows), start)  # (b, n + q, c, h, w)
+        support, query = (targets.expand(count, -1, -1) for targets in rows.targets())
+        return Episode(LabelledSet(inputs[:, :n], support), LabelledSet(inputs[:, n:], query), rows.classes)
+
+    def _inputs(self, images: Tensor, start: int) -> Tensor:
+        if self.transform is None:
+            return images.to(torch.float32).div_(255)
+        words = random_words(self.seed ^ 0x7F02, np.arange(start, start + len(images)), 1)[:, 0] >> np.uint64(1)
+        generators = [torch.Generator().manual_seed(int(word)) for word in words]
+        done = [self.transform(episode, generator) for episode, generator in zip(images, generators, strict=True)]
+        return done[0][None] if len(done) == 1 else torch.stack([each.movedim(-3, -1) for each in done]).movedim(-1, -3)
+
+
+def _pools(dataset: ClassDataset, way: int, within_group: bool) -> list[Ints]:
+    """The sets of classes that an episode may be drawn from: all of them, or one set a group that is large enough."""
+    if not within_group:
+        if len(dataset) < way:
+            raise NotEnoughClassesError(
+                f"A {way}-way episode needs {way} classes, but split '{dataset.name}' has {len(dataset)}. "
+                f"Lower the way to {len(dataset)} or less, or sample from another split."
+            )
+        return [np.arange(len(dataset))]
+    if dataset.groups is None:
+        raise InvalidOptionError(f"Split '{dataset.name}' has no groups, so episodes cannot stay within one.")
+    order = sorted(range(len(dataset)), key=dataset.groups.__getitem__)
+    pools = [np.array(list(members)) for _, members in groupby(order, key=dataset.groups.__getitem__)]
+    large = [members for members in pools if len(members) >= way]
+    if not large:
+        most = max(len(members) for members in pools)
+        raise NotEnoughClassesError(
+            f"No group of split '{dataset.name}' has {way} classes; the largest has {most}. Lower the way to {most}."
+        )
+    return large
+
+
+def _check_counts(dataset: ClassDataset, shape: EpisodeShape) -> None:
+    fewest = int(dataset.counts.argmin())
+    have, need = int(dataset.counts[fewest]), shape.images_per_class
+    if have < need:
+        raise NotEnoughImagesError(
+            f"An episode takes {need} images of each class (shots and queries), but class "
+            f"'{dataset.classes[fewest]}' of split '{dataset.name}' has {have}. Lower the shots or the queries, "
+            f"or add images."
+        )

@@ -1,0 +1,51 @@
+"""Prototypical networks: the nearest class mean (Snell et al. 2017, eq. 1 and 2)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.base import GramPredictor, KernelLearner
+
+Metric = Literal["euclidean", "cosine"]
+
+
+class ProtoNet(KernelLearner):
+    """Logits are minus the squared Euclidean distances to the class means, or their cosines times `scale`.
+
+    Means need no embeddings: with M the row-normalised transposed targets, the products of queries and means are
+    K(query, support) M^T, and the means' squared norms are the diagonal of M K M^T.
+    """
+
+    def __init__(self, metric: Metric = "euclidean", scale: float | None = None, *, learn_scale: bool = False) -> None:
+        super().__init__()
+        if metric not in ("euclidean", "cosine"):
+            raise InvalidOptionError(f"metric must be 'euclidean' or 'cosine', but got '{metric}'.")
+        self.metric = metric
+        start = (1.0 if metric == "euclidean" else 10.0) if scale is None else scale
+        if start <= 0:
+            raise InvalidOptionError(f"scale must be positive, but got {start}.")
+        self.log_scale = nn.Parameter(torch.tensor(math.log(start)), requires_grad=learn_scale)
+
+    def feature_map(self, embeddings: Tensor) -> Tensor:
+        """The embeddings as they are."""
+        return embeddings
+
+    def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
+        """Average inner products over the support of each class."""
+        weights = (targets / targets.sum(-2, keepdim=True)).to(gram.dtype)  # (..., n, way)
+        mean_norms = ((gram @ weights) * weights).sum(-2).unsqueeze(-2)  # (..., 1, way)
+        scale = self.log_scale.exp()
+
+        def predictor(cross: Tensor, norms: Tensor) -> Tensor:
+            products = cross @ weights  # (..., q, way)
+            if self.metric == "cosine":
+                lengths = (norms.unsqueeze(-1) * mean_norms).clamp_min(torch.finfo(norms.dtype).tiny).sqrt()
+                return scale * products / lengths
+            return -scale * (norms.unsqueeze(-1) - 2 * products + mean_norms)
+
+        return predictor

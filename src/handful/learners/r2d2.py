@@ -1,0 +1,79 @@
+"""R2-D2: ridge regression as a base learner (Bertinetto et al. 2019, eq. 5, 6 and 8)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError, ShapeError
+from handful.learners.base import GramPredictor, KernelLearner
+from handful.solvers import ridge_dual
+
+Prior = Literal["isotropic", "diagonal"]
+
+
+class R2D2(KernelLearner):
+    """Logits alpha X' W + beta (eq. 6) with W = X^T (X X^T + lam I)^-1 Y (eq. 5), from inner products alone.
+
+    The defaults are the authors' conventions, which their text leaves out: `lam` is multiplied by the number of support
+    examples (`lam_per_example`), and a column of ones is appended to X and penalised like the rest (`intercept`), which
+    adds 1 to every inner product. `lam` and `scale` are kept as logarithms, so that learning cannot make them negative.
+    `prior='diagonal'` gives each of `features` embedding dimensions a lam of its own (eq. 8).
+    """
+
+    def __init__(
+        self,
+        lam: float = 50.0,
+        scale: float = 10.0,
+        bias: float = 0.0,
+        *,
+        learn_lam: bool = False,
+        learn_scale: bool = True,
+        learn_bias: bool = True,
+        lam_per_example: bool = True,
+        intercept: bool = True,
+        prior: Prior = "isotropic",
+        features: int | None = None,
+    ) -> None:
+        super().__init__()
+        if lam <= 0 or scale <= 0:
+            raise InvalidOptionError(f"lam and scale must be positive, but got lam = {lam} and scale = {scale}.")
+        if prior not in ("isotropic", "diagonal"):
+            raise InvalidOptionError(f"prior must be 'isotropic' or 'diagonal', but got '{prior}'.")
+        if (prior == "diagonal") != (features is not None):
+            raise InvalidOptionError(
+                "The diagonal prior has one lam a feature: give `features`, the embedding's size, with "
+                "prior='diagonal' and only with it."
+            )
+        self.lam_per_example, self.intercept, self.prior = lam_per_example, intercept, prior
+        log_lam = torch.full((features,) if features is not None else (), math.log(lam))
+        self.log_lam = nn.Parameter(log_lam, requires_grad=learn_lam)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
+        self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
+
+    def feature_map(self, embeddings: Tensor) -> Tensor:
+        """The embeddings; under the diagonal prior divided by sqrt(lam), which leaves ridge regression with lam = 1."""
+        if self.prior == "isotropic":
+            return embeddings
+        if embeddings.shape[-1] != len(self.log_lam):
+            raise ShapeError(
+                f"The diagonal prior was built for {len(self.log_lam)} features, but the embedding gives "
+                f"{embeddings.shape[-1]}. Set `features` to that number."
+            )
+        return embeddings * torch.exp(-0.5 * self.log_lam)
+
+    def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
+        """Solve the dual once; a prediction is then one product with the query-support inner products."""
+        lam = torch.ones_like(self.bias) if self.prior == "diagonal" else self.log_lam.exp()
+        if self.lam_per_example:
+            lam = lam * gram.shape[-1]
+        coefficients = ridge_dual(gram + self.intercept, targets.to(gram.dtype), lam)
+        scale = self.log_scale.exp()
+
+        def predictor(cross: Tensor, norms: Tensor) -> Tensor:
+            return scale * ((cross + self.intercept) @ coefficients) + self.bias
+
+        return predictor

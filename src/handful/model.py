@@ -1,0 +1,43 @@
+"""A few-shot model: the embedding phi shared by all episodes, then the learner Lambda that works on each (eq. 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from handful.episodes import Episode, LabelledSet
+from handful.learners import BaseLearner, Predictor
+
+
+class FewShotModel(nn.Module):
+    """phi, then Lambda. `forward` answers an episode's queries; `adapt` learns once to predict many times."""
+
+    def __init__(self, embedding: nn.Module, learner: BaseLearner) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.learner = learner
+
+    def forward(self, episode: Episode) -> Tensor:
+        """Logits of an episode's queries, (..., q, way); leading batch dimensions are episodes."""
+        support, query = episode.support, episode.query
+        lead = support.targets.shape[:-2]
+        n = support.targets.shape[-2]
+        # one pass, so that support and query share batch statistics
+        features = self.embed(torch.cat([support.inputs, query.inputs], dim=len(lead)), len(lead) + 1)
+        return self.learner.fit(features.narrow(len(lead), 0, n), support.targets)(
+            features.narrow(len(lead), n, features.shape[len(lead)] - n)
+        )
+
+    def adapt(self, support: LabelledSet) -> Predictor:
+        """Learn the support's classes; the predictor takes query inputs (..., q, *shape) and gives logits."""
+        depth = support.targets.ndim - 1
+        predict = self.learner.fit(self.embed(support.inputs, depth), support.targets)
+        return lambda inputs: predict(self.embed(inputs, depth))
+
+    def embed(self, inputs: Tensor, depth: int = 1) -> Tensor:
+        """Embed inputs whose first `depth` dimensions count images: (..., n, *shape) -> (..., n, *features)."""
+        flat = inputs.flatten(0, depth - 1)
+        if flat.ndim == 4:
+            flat = flat.contiguous(memory_format=torch.channels_last)
+        features: Tensor = self.embedding(flat)
+        return features.reshape(*inputs.shape[:depth], *features.shape[1:])

@@ -1,0 +1,163 @@
+"""A training run on disk: a folder with its recipe, its log and its checkpoints, that can be stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from handful import __version__, data
+from handful.checkpoint import read_checkpoint, write_atomically, write_checkpoint
+from handful.data.table import Benchmark
+from handful.data.transforms import Compose, Crop, Flip, Jitter
+from handful.embeddings import conv4
+from handful.episodes import EpisodeSampler, RandomShots
+from handful.errors import CheckpointError, InvalidOptionError
+from handful.evaluation import evaluate
+from handful.learners.registry import build_learner
+from handful.model import FewShotModel
+from handful.pool import embed_pool
+from handful.recipes import Recipe, recipe_from_json
+from handful.training import Progress, Scores, TrainingState, seeded, train
+
+_TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
+RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
+
+
+def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
+    """The untrained model of a recipe; its weights depend on the recipe's seed only."""
+    with seeded(recipe.seed):
+        embedding = conv4(recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate)
+        return FewShotModel(*build_learner(recipe.learner, embedding, image_shape, recipe.options))
+
+
+def benchmark_of(recipe: Recipe) -> Benchmark:
+    """The data set that a recipe names."""
+    return data.load(recipe.data, split=recipe.split or None)
+
+
+class Run:
+    """One folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
+
+    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark) -> None:
+        self.folder, self.recipe, self.benchmark = folder, recipe, benchmark
+        self.model = build(recipe, benchmark.train.image_shape)
+        self.state = TrainingState(self.model, recipe.plan)
+
+    def start(self) -> None:
+        """Create the folder; one that already holds a run is left alone."""
+        if (self.folder / RECIPE).exists():
+            raise InvalidOptionError(
+                f"{self.folder} already holds a run. Add --resume to go on with it, or give another folder with --out."
+            )
+        facts = {"handful": __version__, "torch": torch.__version__, "recipe": self.recipe.as_json()}
+        write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint; log lines after it are dropped, for they will be written again."""
+        if (self.folder / LAST).exists():
+            tensors, facts = read_checkpoint(self.folder / LAST)
+            self.state.restore(tensors, facts["training"])
+        log = self.folder / LOG
+        if log.exists():
+            kept = [line for line in log.read_text().splitlines() if _episode_of(line) <= self.state.episode]
+            write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
+
+    def train(self, save_every: int = 500) -> Iterator[Progress]:
+        """Train to the end of the plan, saving as it goes; when the consumer stops early, the state is saved too."""
+        recipe, saved = self.recipe, self.state.episode
+        shape = RandomShots(
+            recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
+        )
+        transform = Compose(tuple(_TRANSFORMS[name] for name in recipe.augment)) if recipe.augment else None
+        episodes = EpisodeSampler(self.benchmark.train, shape, recipe.seed, transform=transform)
+        try:
+            for progress in train(self.model, episodes, validate=self.validate, state=self.state):
+                self._log(progress)
+                for name in progress.improved:
+                    self._save(f"best-{name}.safetensors", with_optimiser=False)
+                if progress.scores or progress.episode - saved >= save_every:
+                    self._save(LAST)
+                    saved = progress.episode
+                yield progress
+        finally:
+            if self.state.episode != saved:
+                self._save(LAST)
+
+    def validate(self, model: FewShotModel) -> Scores:
+        """Accuracies on validation classes, one for each number of shots, on the same episodes every time."""
+        recipe, val = self.recipe, self.benchmark.val
+        pool = embed_pool(model.embedding, val)
+        scores = {}
+        for shot in recipe.val_shots:
+            done = evaluate(
+                model, val, recipe.val_way, shot, recipe.val_query, recipe.val_episodes, recipe.seed, pool=pool
+            )
+            scores[f"{shot}-shot"] = done.mean
+        return scores
+
+    def _save(self, name: str, with_optimiser: bool = True) -> None:
+        tensors = self.state.tensors()
+        if not with_optimiser:
+            tensors = {key: value for key, value in tensors.items() if key.startswith("model.")}
+        shape = list(self.benchmark.train.image_shape)
+        facts = {"training": self.state.facts(), "recipe": self.recipe.as_json(), "image_shape": shape}
+        write_checkpoint(self.folder / name, tensors, facts)
+
+    def _log(self, progress: Progress) -> None:
+        line = {
+            "episode": progress.episode,
+            "loss": round(progress.loss, 6),
+            "accuracy": round(progress.accuracy, 6),
+            "rate": progress.rate,
+            **({"validation": dict(progress.scores), "improved": progress.improved} if progress.scores else {}),
+        }
+        with (self.folder / LOG).open("a") as file:
+            file.write(json.dumps(line) + os.linesep)
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe of a run folder."""
+    path = folder / RECIPE
+    try:
+        return recipe_from_json(json.loads(path.read_text())["recipe"])
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is not a run: it has no {RECIPE}.") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+
+def load(run: str | Path, which: Literal["mean", "1-shot", "5-shot", "last"] | str = "mean") -> FewShotModel:
+    """The trained model of a run folder (its best checkpoint by validation mean, unless told) or of one checkpoint."""
+    path = Path(run)
+    if path.is_dir():
+        best = path / f"best-{which}.safetensors"
+        path = best if which != "last" and best.exists() else path / LAST
+        if which not in ("mean", "last") and path.name == LAST:
+            raise CheckpointError(
+                f"{run} has no checkpoint '{which}'; it has {', '.join(_names(Path(run))) or 'none'}."
+            )
+    tensors, facts = read_checkpoint(path)
+    try:
+        recipe, shape = recipe_from_json(facts["recipe"]), tuple(facts["image_shape"])
+        model = build(recipe, (shape[0], shape[1], shape[2]))
+        weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+        model.load_state_dict(weights)
+    except (KeyError, IndexError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not hold a whole model: {error}.") from error
+    return model.eval()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem.removeprefix("best-") for path in folder.glob("*.safetensors"))
+
+
+def _episode_of(line: str) -> int:
+    try:
+        return int(json.loads(line)["episode"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return 2**62

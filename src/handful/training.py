@@ -1,0 +1,167 @@
+"""Meta-training: minimise the expected query loss of episodes (eq. 2) with Adam, for any learner."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from handful.episodes import EpisodeSampler
+from handful.episodes.counter import random_words
+from handful.errors import CheckpointError, DivergedError
+from handful.metrics import accuracy
+from handful.model import FewShotModel
+from handful.plan import Plan
+
+Scores = Mapping[str, float]
+"""Named validation accuracies, for example {"1-shot": 0.61, "5-shot": 0.75}."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one update brought: training figures, and validation scores where it was time for them."""
+
+    episode: int
+    """Episodes trained so far."""
+    loss: float
+    accuracy: float
+    rate: float
+    scores: Scores | None
+    improved: tuple[str, ...]
+    """The validation scores that are now the best so far, 'mean' among them."""
+    seconds: float
+    """Time spent in this call of train, resumed time not included."""
+
+
+class TrainingState:
+    """All that the rest of a run depends on: weights, optimiser, best scores. Saved, it can go on."""
+
+    def __init__(self, model: FewShotModel, plan: Plan) -> None:
+        self.model, self.plan = model, plan
+        self.episode = 0
+        self.last_improvement = 0
+        self.best: dict[str, float] = {}
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        decayed = [p for p in self.parameters.values() if p.ndim > 1]
+        others = [p for p in self.parameters.values() if p.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=plan.rate,
+            fused=all(_fusable(p) for p in others + decayed),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is a tensor, by name; `restore` takes it back."""
+        saved = {f"model.{name}": value.detach() for name, value in self.model.state_dict().items()}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                saved[f"optimiser.{key}.{name}"] = torch.as_tensor(value).detach()
+        return saved
+
+    def facts(self) -> dict[str, Any]:
+        """Everything else, as plain JSON values."""
+        return {"episode": self.episode, "last_improvement": self.last_improvement, "best": dict(self.best)}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Continue from what `tensors` and `facts` gave, to the same bits."""
+        try:
+            self.model.load_state_dict(
+                {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+            )
+            for name, parameter in self.parameters.items():
+                keys = [key for key in tensors if key.startswith("optimiser.") and key.split(".", 2)[2] == name]
+                self.optimiser.state[parameter] = {key.split(".", 2)[1]: tensors[key].clone() for key in keys}
+            self.episode, self.last_improvement = int(facts["episode"]), int(facts["last_improvement"])
+            self.best = {str(name): float(value) for name, value in facts["best"].items()}
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"The saved training state does not fit this model: {str(error).splitlines()[0]} "
+                f"Resume with the options that the run was started with, or start a new run."
+            ) from error
+
+    def note(self, scores: Scores) -> tuple[str, ...]:
+        """Take in validation scores; the names of those that are now the best, their mean under 'mean'."""
+        named = {**scores, "mean": sum(scores.values()) / len(scores)}
+        improved = tuple(name for name, value in named.items() if value > self.best.get(name, -math.inf))
+        self.best.update({name: named[name] for name in improved})
+        if improved:
+            self.last_improvement = self.episode
+        return improved
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is fulfilled or patience is exhausted."""
+        stalled = self.best and self.plan.patience and self.episode - self.last_improvement >= self.plan.patience
+        return self.episode >= self.plan.episodes or bool(stalled)
+
+
+def train(
+    model: FewShotModel,
+    episodes: EpisodeSampler,
+    plan: Plan | None = None,
+    *,
+    validate: Callable[[FewShotModel], Scores] | None = None,
+    state: TrainingState | None = None,
+) -> Iterator[Progress]:
+    """Train `model` on `episodes`, yielding after every update.
+
+    Pass a `state` that was restored to go on with an interrupted run: episodes are numbered and dropout is seeded by
+    them, so the run continues to the same bits, and the caller's random state is left alone. A loss that is not finite
+    raises `DivergedError` before it reaches the weights.
+    """
+    state = state or TrainingState(model, plan or Plan())
+    plan = state.plan
+    begun = time.perf_counter()
+    device = next(iter(state.parameters.values())).device
+    while not state.finished:
+        rate = plan.rate_at(state.episode)
+        loss, right = _update(state, episodes, rate, device)
+        state.episode += plan.episodes_per_step
+        due = validate is not None and plan.validate_every and state.episode % plan.validate_every == 0
+        scores = validate(model) if validate is not None and due else None
+        improved = state.note(scores) if scores else ()
+        yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
+
+
+def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device: torch.device) -> tuple[float, float]:
+    """One optimiser step on the next episodes; their mean loss and accuracy."""
+    model, plan = state.model, state.plan
+    model.train()
+    episode = episodes.batch(state.episode, plan.episodes_per_step).to(device)
+    with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
+        logits = model(episode)
+    loss = model.learner.objective(logits, episode.query.targets)
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise DivergedError(
+            f"The loss became {value} at episode {state.episode} with learning rate {rate:g}. The weights of the "
+            f"episode before are kept. Lower the learning rate, set a gradient clip, or raise lam."
+        )
+    state.optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    if plan.clip:
+        torch.nn.utils.clip_grad_norm_(list(state.parameters.values()), plan.clip)
+    for group in state.optimiser.param_groups:
+        group["lr"] = rate
+    state.optimiser.step()
+    return value, float(accuracy(logits.detach(), episode.query.targets).mean())
+
+
+@contextmanager
+def seeded(seed: int, episode: int = 0) -> Iterator[None]:
+    """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1)))
+        yield
+
+
+def _fusable(parameter: Tensor) -> bool:
+    return parameter.device.type in ("cpu", "cuda") and parameter.dtype in (torch.float32, torch.float64)
