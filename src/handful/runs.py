@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -25,6 +25,7 @@ from handful.recipes import Recipe, recipe_from_json
 from handful.training import Progress, Scores, TrainingState, seeded, train
 
 _TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
+CPU = torch.device("cpu")
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 
 
@@ -43,9 +44,9 @@ def benchmark_of(recipe: Recipe) -> Benchmark:
 class Run:
     """One folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
 
-    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, device: torch.device = CPU) -> None:
         self.folder, self.recipe, self.benchmark = folder, recipe, benchmark
-        self.model = build(recipe, benchmark.train.image_shape)
+        self.model = build(recipe, benchmark.train.image_shape).to(device)
         self.state = TrainingState(self.model, recipe.plan)
 
     def start(self) -> None:
@@ -56,6 +57,12 @@ class Run:
             )
         facts = {"handful": __version__, "torch": torch.__version__, "recipe": self.recipe.as_json()}
         write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
+
+    def restart(self) -> None:
+        """Begin anew, in place of whatever run the folder holds."""
+        for old in (RECIPE, LOG, *(path.name for path in self.folder.glob("*.safetensors"))):
+            (self.folder / old).unlink(missing_ok=True)
+        self.start()
 
     def resume(self) -> None:
         """Go on from the last checkpoint; log lines after it are dropped, for they will be written again."""
@@ -100,6 +107,10 @@ class Run:
             scores[f"{shot}-shot"] = done.mean
         return scores
 
+    def best(self, which: str = "mean") -> FewShotModel:
+        """The model as it was at its best validation score so far."""
+        return load(self.folder, which)
+
     def _save(self, name: str, with_optimiser: bool = True) -> None:
         tensors = self.state.tensors()
         if not with_optimiser:
@@ -131,25 +142,44 @@ def read_recipe(folder: Path) -> Recipe:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
 
 
-def load(run: str | Path, which: Literal["mean", "1-shot", "5-shot", "last"] | str = "mean") -> FewShotModel:
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model as a checkpoint holds it, and the recipe that it was trained by."""
+
+    model: FewShotModel
+    recipe: Recipe
+    episodes: int
+    """Episodes that it was trained for."""
+
+
+def load(run: str | Path, which: str = "mean") -> FewShotModel:
     """The trained model of a run folder (its best checkpoint by validation mean, unless told) or of one checkpoint."""
-    path = Path(run)
-    if path.is_dir():
-        best = path / f"best-{which}.safetensors"
-        path = best if which != "last" and best.exists() else path / LAST
-        if which not in ("mean", "last") and path.name == LAST:
-            raise CheckpointError(
-                f"{run} has no checkpoint '{which}'; it has {', '.join(_names(Path(run))) or 'none'}."
-            )
+    return read_run(run, which).model
+
+
+def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
+    """The model of a run folder or checkpoint file, in evaluation mode, with its recipe."""
+    path = _checkpoint_of(Path(run), which)
     tensors, facts = read_checkpoint(path)
     try:
         recipe, shape = recipe_from_json(facts["recipe"]), tuple(facts["image_shape"])
         model = build(recipe, (shape[0], shape[1], shape[2]))
         weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
         model.load_state_dict(weights)
+        return TrainedModel(model.eval(), recipe, int(facts["training"]["episode"]))
     except (KeyError, IndexError, RuntimeError) as error:
         raise CheckpointError(f"{path} does not hold a whole model: {error}.") from error
-    return model.eval()
+
+
+def _checkpoint_of(run: Path, which: str) -> Path:
+    if not run.is_dir():
+        return run
+    best = run / f"best-{which}.safetensors"
+    if which == "last" or (which == "mean" and not best.exists()):
+        return run / LAST
+    if not best.exists():
+        raise CheckpointError(f"{run} has no checkpoint '{which}'; it has {', '.join(_names(run)) or 'none'}.")
+    return best
 
 
 def _names(folder: Path) -> list[str]:

@@ -98,13 +98,13 @@ class EpisodeSampler:
         """The table rows of episodes start .. start + count - 1, drawn for all of them at once."""
         if start < 0 or count < 1:
             raise InvalidOptionError(f"Episodes are numbered from 0, but {count} from number {start} were asked for.")
-        shot = self.shot(start)
-        if self.shot(start + count - 1) != shot:
+        hold = start + count if isinstance(self.shape, FixedShots) else self.shape.hold
+        if start // hold != (start + count - 1) // hold:
             raise InvalidOptionError(
-                f"Episodes {start} to {start + count - 1} differ in their shots and cannot be stacked. "
+                f"Episodes {start} to {start + count - 1} may differ in their shots and cannot be stacked. "
                 f"Set RandomShots(hold={count}) and start at a multiple of it."
             )
-        way, m = self.shape.way, self.shape.images_per_class
+        shot, way, m = self.shot(start), self.shape.way, self.shape.images_per_class
         streams = np.arange(start, start + count, dtype=np.int64)
         classes = self._classes(streams, way)  # (b, way)
         words = random_words(self.seed, streams[:, None] * way + np.arange(way), 2 * m)

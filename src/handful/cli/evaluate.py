@@ -1,0 +1,87 @@
+"""`handful evaluate`: few-shot accuracy of a trained run on classes that it never saw."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+from handful.cli.machine import Device, prepare
+from handful.errors import InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Accuracy over test episodes, with its 95% interval."""
+
+    run_folder: Positional[Path]
+    """Folder of a run, or one checkpoint file."""
+    way: int = 5
+    """Classes of an episode."""
+    shot: tuple[int, ...] = (1, 5)
+    """Labelled images a class; several values give several results."""
+    query: int = 15
+    """Queries a class."""
+    episodes: int = 10_000
+    """Episodes to average over."""
+    split: Literal["test", "val", "train"] = "test"
+    """Classes to draw from. Choose on val, report on test."""
+    checkpoint: str = "mean"
+    """Which of the run's checkpoints: mean, 1-shot, 5-shot (best on validation) or last."""
+    data: str = ""
+    """Another data set than the run's own, by name or path."""
+    within_group: bool = False
+    """Draw all classes of an episode from one group, for example one alphabet."""
+    seed: int = 0
+    """Seed of the test episodes."""
+    memory: float = 4.0
+    """Gigabytes that the evaluation may use."""
+    json: Path | None = None
+    """Write everything, per-episode accuracies included, to this file."""
+    verbose: bool = False
+    """Say how the result was computed, and why that way."""
+    device: Device = "auto"
+    """Where to compute."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Evaluate for each number of shots and print a line each."""
+        from handful import data, evaluate
+        from handful.checkpoint import write_atomically
+        from handful.pool import embed_pool
+        from handful.runs import read_run
+
+        if self.memory <= 0:
+            raise InvalidOptionError(f"--memory is in gigabytes and must be positive, but got {self.memory}.")
+        device = prepare(self.device, self.threads)
+        trained = read_run(self.run_folder, self.checkpoint)
+        model, recipe = trained.model.to(device), trained.recipe
+        benchmark = data.load(self.data) if self.data else data.load(recipe.data, split=recipe.split or None)
+        dataset = getattr(benchmark, self.split)
+        pool = embed_pool(model.embedding, dataset)
+        results = []
+        for shot in self.shot:
+            result = evaluate(
+                model,
+                dataset,
+                self.way,
+                shot,
+                self.query,
+                self.episodes,
+                self.seed,
+                within_group=self.within_group,
+                memory=int(self.memory * 1e9),
+                pool=pool,
+            )
+            print(result, flush=True)
+            if self.verbose:
+                print(f"  {result.route}; {result.seconds:.2f} s after embedding {len(pool):,} images once")
+            results.append({"data": benchmark.name, "run": str(self.run_folder), **result.as_json()})
+        if self.json is not None:
+            write_atomically(self.json, json.dumps(results, indent=1).encode())
+            print(f"Written to {self.json}")
+        return 0

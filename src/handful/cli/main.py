@@ -1,0 +1,85 @@
+"""`handful`: one entry for all commands; errors are one line and exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+from tyro.conf import OmitSubcommandPrefixes, subcommand
+
+from handful.cli.demo import Demo
+from handful.cli.evaluate import Evaluate
+from handful.cli.train import Train
+from handful.errors import HandfulError
+
+Command = (
+    Annotated[Demo, subcommand("demo")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Evaluate, subcommand("evaluate")]
+)
+
+_BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
+_NOT_A_NUMBER = re.compile(r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)")
+_NOT_A_FLOAT = re.compile(r"Error parsing (\S+): could not convert string to float: (.*)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 for a failed check, 2 for bad input, 130 or 143 when stopped."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in (["--version"], ["-V"]):
+        from handful import __version__
+
+        print(f"handful {__version__}")
+        return 0
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _parse(words).run()
+    except HandfulError as error:
+        print(f"handful: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nhandful: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        print(f"handful: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 2
+
+
+def _parse(words: list[str]) -> Command:
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(Command, prog="handful", args=words or ["--help"], config=(OmitSubcommandPrefixes,))
+    except SystemExit as stop:
+        if stop.code:
+            print(f"handful: {_one_line(complaint.getvalue())}", file=sys.stderr)
+        else:
+            print(complaint.getvalue(), end="", file=sys.stderr)
+        raise
+
+
+def _one_line(complaint: str) -> str:
+    """tyro's boxed complaint as one line: what was wrong, what is allowed, where the help is."""
+    lines = [_BOX.sub("", line) for line in complaint.splitlines()[1:]]
+    said = " ".join(line for line in lines if line)
+    said = _NOT_A_NUMBER.sub(r"\1 takes a whole number, but got \2", said)
+    said = _NOT_A_FLOAT.sub(r"\1 takes a number, but got \2", said)
+    what, _, _ = said.partition("Argument helptext:")
+    what, _, help_at = what.partition("For full helptext, ")
+    return f"{what.strip().rstrip('.')}. {(help_at or 'see handful --help').strip().capitalize()}"
+
+
+def _terminate(number: int, frame: object) -> None:
+    """SIGTERM unwinds the stack like Ctrl-C, so that a run saves its state."""
+    print("\nhandful: terminated", file=sys.stderr)
+    raise SystemExit(128 + number)

@@ -1,0 +1,71 @@
+"""Pictures for reports: what an episode looks like, and how a run learnt."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from handful.episodes import Episode
+from handful.report.page import Picture
+
+Curve = Sequence[tuple[int, float]]
+"""Pairs of episodes trained and a score."""
+
+_ZOOM, _GAP, _GUTTER = 2, 4, 24
+
+
+def episode_picture(episode: Episode, queries: int = 5) -> Picture:
+    """One episode: a row a class, its support images on the left, some of its queries on the right; ink is dark."""
+    way = episode.support.targets.shape[-1]
+    support = [_of_class(episode.support.inputs, episode.support.targets, label) for label in range(way)]
+    query = [_of_class(episode.query.inputs, episode.query.targets, label)[:queries] for label in range(way)]
+    size = support[0].shape[-1] * _ZOOM
+    columns = len(support[0]) + len(query[0])
+    sheet = Image.new("RGB", (columns * (size + _GAP) + _GUTTER, way * (size + _GAP)), "white")
+    for row, (shots, asked) in enumerate(zip(support, query, strict=True)):
+        for column, image in enumerate([*shots, *asked]):
+            left = column * (size + _GAP) + (_GUTTER if column >= len(shots) else 0)
+            sheet.paste(_tile(image, size), (left, row * (size + _GAP)))
+    buffer = io.BytesIO()
+    sheet.save(buffer, format="PNG")
+    return Picture(buffer.getvalue(), "png", f"{way} classes, support images left, queries right")
+
+
+def curves_picture(curves: Mapping[str, Curve], ylabel: str) -> Picture:
+    """Scores in percent against episodes trained, one line a name."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(7.2, 3.4), layout="constrained")
+    axes = canvas.subplots()
+    for name, curve in curves.items():
+        axes.plot(
+            [x for x, _ in curve], [100 * y for _, y in curve], marker="o", markersize=3.5, linewidth=1.8, label=name
+        )
+    axes.set_xlabel("episodes trained")
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(curves) > 1:
+        axes.legend(frameon=False)
+    buffer = io.BytesIO()
+    canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    return Picture(buffer.getvalue(), "svg+xml", f"{ylabel} against episodes trained: {', '.join(curves)}")
+
+
+def _of_class(inputs: Tensor, targets: Tensor, label: int) -> Tensor:
+    return inputs[targets.argmax(-1) == label]
+
+
+def _tile(image: Tensor, size: int) -> Image.Image:
+    pixels = (image.movedim(0, -1) * 255).round().byte().numpy()
+    if pixels.shape[-1] == 1:
+        return (
+            Image.fromarray(255 - np.squeeze(pixels, -1), "L")
+            .resize((size, size), Image.Resampling.NEAREST)
+            .convert("RGB")
+        )
+    return Image.fromarray(pixels, "RGB").resize((size, size), Image.Resampling.NEAREST)
