@@ -1,0 +1,146 @@
+"""What a solver refuses, and the words in which it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
+
+
+def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:
+    """Call `inspector` on the tensors' values, also inside torch.func.vmap, where it sees the whole batch at once."""
+    _Inspect.apply(inspector, *(tensor.detach() for tensor in tensors))  # type: ignore[no-untyped-call]
+
+
+class _Inspect(torch.autograd.Function):
+    """No mathematics; a Function only because that is how torch.func hands over the batch behind a tensor."""
+
+    @staticmethod
+    def forward(inspector: Callable[..., None], *tensors: Tensor) -> Tensor:
+        inspector(*tensors)
+        return tensors[0].new_empty(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, inspector: Callable[..., None], *tensors: Tensor) -> tuple[Tensor, None]:
+        return _Inspect.apply(inspector, *tensors), None  # type: ignore[no-untyped-call]
+
+
+def require_finite(name: str, tensor: Tensor) -> None:
+    """Refuse NaN and infinity, saying how many there are."""
+    if bool(torch.isfinite(tensor).all()):
+        return
+    nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
+    raise NotFiniteError(
+        f"{name} of shape {tuple(tensor.shape)} holds {nan} NaN and {infinite} infinite values among {tensor.numel()}. "
+        "Look at what computes it: a diverged embedding, or features so large that their products overflow."
+    )
+
+
+def require_positive(name: str, value: Tensor) -> None:
+    """Refuse a regulariser that is zero, negative or not finite."""
+    if bool(((value > 0) & torch.isfinite(value)).all()):
+        return
+    bad = value[~((value > 0) & torch.isfinite(value))].flatten()
+    raise InvalidOptionError(
+        f"{name} must be positive and finite, but {bad.numel()} of its {value.numel()} values are not, the first "
+        f"{bad[0]:g}. If it is learnt, learn its logarithm: exp() keeps it positive."
+    )
+
+
+def require_labels(y: Tensor) -> None:
+    """Refuse labels that are neither 0 nor 1."""
+    outside = y[(y != 0) & (y != 1)]
+    if outside.numel():
+        raise InvalidOptionError(
+            f"Labels must be 0 or 1, but {outside.numel()} of {y.numel()} are not, the first {outside.flatten()[0]:g}. "
+            "Labels of -1 and 1 become these by (y + 1) / 2, class indices by one_hot."
+        )
+
+
+def require_one_hot(Y: Tensor) -> None:
+    """Refuse rows that do not name exactly one class."""
+    require_labels(Y)
+    rows = int((Y.sum(-1) != 1).sum())
+    if rows:
+        raise InvalidOptionError(f"{rows} rows of Y do not hold exactly one 1. Class indices become rows by one_hot.")
+
+
+def require_steps(steps: int) -> None:
+    """Refuse fewer than one step."""
+    if steps < 1:
+        raise InvalidOptionError(f"An iterative solver takes at least 1 step, but steps={steps}.")
+
+
+def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the choices."""
+    if value not in choices:
+        raise InvalidOptionError(f"{name} must be one of {', '.join(choices)}, but is {value!r}.")
+
+
+def require_symmetric(S: Tensor) -> None:
+    """Refuse a matrix that is far from symmetric; rounding, even that of bfloat16, is not far."""
+    gap, size = float((S - S.mT).abs().max()), float(S.abs().max())
+    if gap > 0.05 * size:
+        raise NotPositiveDefiniteError(
+            f"The matrix is not symmetric: entries that should be equal differ by up to {gap:.3g}, the largest entry "
+            f"is {size:.3g}. A Gram matrix holds inner products of the support with itself, not with the queries."
+        )
+
+
+def require_system(K: Tensor, Y: Tensor, lam: Tensor) -> None:
+    """Refuse values for which (K + lam I) A = Y has no meaning."""
+    require_positive("lam", lam)
+    require_finite("K (inner products of the features)", K)
+    require_finite("Y (the targets)", Y)
+    require_symmetric(K)
+
+
+def require_gram(K: Tensor) -> None:
+    """Refuse what cannot be a Gram matrix (..., n, n)."""
+    if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0:
+        raise ShapeError(
+            f"A Gram matrix has shape (..., n, n) with n >= 1, but got {tuple(K.shape)}. For features X, K is X @ X.mT."
+        )
+
+
+def require_rows(name: str, M: Tensor, other: str, N: Tensor) -> None:
+    """Refuse two stacks of matrices that differ in the number of rows n."""
+    if M.ndim < 2 or N.ndim < 2 or M.shape[-2] != N.shape[-2] or 0 in (*M.shape[-2:], *N.shape[-2:]):
+        raise ShapeError(
+            f"{name} (..., n, ...) and {other} (..., n, o) must be stacks of matrices with the same n >= 1, "
+            f"but got {tuple(M.shape)} and {tuple(N.shape)}."
+        )
+
+
+def require_targets(K: Tensor, Y: Tensor) -> None:
+    """Refuse a Gram matrix (..., n, n) and targets (..., n, o) that do not belong together."""
+    require_gram(K)
+    if Y.ndim < 2 or Y.shape[-2] != K.shape[-1] or Y.shape[-1] == 0:
+        raise ShapeError(
+            f"K (..., n, n) and Y (..., n, o) must agree in n, but got {tuple(K.shape)} and {tuple(Y.shape)}. "
+            "A vector of targets becomes a matrix by Y[..., None]."
+        )
+
+
+def common_batch(**shapes: torch.Size) -> torch.Size:
+    """The shape that these batch shapes broadcast to."""
+    try:
+        return torch.Size(torch.broadcast_shapes(*shapes.values()))
+    except RuntimeError:
+        said = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise ShapeError(
+            f"Leading (batch) dimensions must broadcast, but they are {said}. "
+            "A lam for every problem of a batch has the batch's shape and no more."
+        ) from None

@@ -1,0 +1,77 @@
+"""Gram matrices, and what follows from inner products alone: a bias, a diagonal prior, distances, cosines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from handful.solvers.precision import no_autocast, recast, result_dtype
+
+
+def gram(X: Tensor) -> Tensor:
+    """K = X X^T, at least in float32 even under autocast: (..., n, e) -> (..., n, n).
+
+    The backward is one product, (G + G^T) X, where autograd through `X @ X.mT` takes two.
+    """
+    X = recast(X, result_dtype(X))
+    K: Tensor = _Gram.apply(X)  # type: ignore[no-untyped-call]
+    return K
+
+
+def cross_gram(Q: Tensor, X: Tensor) -> Tensor:
+    """Q X^T, at least in float32 even under autocast: (..., q, e), (..., n, e) -> (..., q, n)."""
+    dtype = result_dtype(Q, X)
+    with no_autocast(X.device):
+        return recast(Q, dtype) @ recast(X, dtype).mT
+
+
+def add_intercept(K: Tensor) -> Tensor:
+    """The Gram matrix of features with a column of ones appended: K + 1. The bias is penalised like the rest."""
+    return K + 1
+
+
+def diagonal_prior(X: Tensor, lam: Tensor) -> Tensor:
+    """Features whose Gram matrix is X diag(lam)^-1 X^T, the one of eq. 8, which goes with a scalar lam of 1.
+
+    `lam` (..., e) holds one positive value a feature.
+    """
+    return X * lam.rsqrt().unsqueeze(-2)
+
+
+def squared_distances(G: Tensor, q_norms: Tensor, x_norms: Tensor) -> Tensor:
+    """|q - x|^2 = |q|^2 - 2 q.x + |x|^2 from inner products (..., q, n) and squared norms (..., q), (..., n).
+
+    Rounding may push the distance of equal points below 0; it is held at 0.
+    """
+    return (q_norms[..., :, None] - 2 * G + x_norms[..., None, :]).clamp_min(0)
+
+
+def cosines(G: Tensor, q_norms: Tensor, x_norms: Tensor) -> Tensor:
+    """q.x / (|q| |x|) from inner products (..., q, n) and squared norms; 0 where a vector is 0."""
+    smallest = torch.finfo(G.dtype).tiny
+    scale = q_norms.clamp_min(smallest).rsqrt()[..., :, None] * x_norms.clamp_min(smallest).rsqrt()[..., None, :]
+    return G * scale
+
+
+class _Gram(torch.autograd.Function):
+    @staticmethod
+    def forward(X: Tensor) -> Tensor:
+        with no_autocast(X.device):
+            return X @ X.mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (X,) = ctx.saved_tensors
+        with no_autocast(X.device):
+            result: Tensor = (grad + grad.mT) @ X
+        return result
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], X: Tensor) -> tuple[Tensor, int]:
+        return gram(X.movedim(in_dims[0], 0)), 0

@@ -1,0 +1,136 @@
+"""Positive definite systems by Cholesky, with a diagnosis when there is none, and a backward that reuses the factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from handful.errors import NotPositiveDefiniteError
+from handful.solvers.checks import common_batch, inspect, require_finite, require_gram, require_rows, require_symmetric
+from handful.solvers.precision import no_autocast, recast, result_dtype, system_dtype
+
+
+def solve_psd(S: Tensor, B: Tensor) -> Tensor:
+    """The solution X of S X = B for symmetric positive definite S: (..., n, n), (..., n, o) -> (..., n, o).
+
+    Only the symmetric part of S counts. A matrix of rank below n passes if its negative eigenvalues are no larger than
+    the rounding of its own dtype: its diagonal is then raised by that rounding. Anything worse raises.
+    """
+    require_gram(S)
+    require_rows("S", S, "B", B)
+    dtype, work = result_dtype(S, B), system_dtype(S.device)
+    inspect(_require_sound, S, B)
+    with no_autocast(S.device):
+        return recast(solve(symmetric(recast(S, work)), recast(B, work), rounding(S)), dtype)
+
+
+def solve(S: Tensor, B: Tensor, eps: float) -> Tensor:
+    """What `solve_psd` does, for inputs known to be sound and symmetric; `eps` is the relative rounding of S."""
+    return solve_factorised(S, factorise(S, eps), B)
+
+
+def symmetric(S: Tensor) -> Tensor:
+    """The symmetric part, so that a gradient in all entries of S is the gradient of a function of all entries."""
+    return (S + S.mT) / 2
+
+
+def add_diagonal(K: Tensor, diagonal: Tensor) -> Tensor:
+    """K + diag(diagonal) for K (..., n, n) and a diagonal (..., n) or (..., 1)."""
+    return K + torch.diag_embed(diagonal.expand(*diagonal.shape[:-1], K.shape[-1]))
+
+
+def factorise(S: Tensor, eps: float) -> Tensor:
+    """The Cholesky factor of S as a constant; gradients take the way through `solve_factorised`."""
+    L: Tensor = _Factorise.apply(S.detach(), eps)  # type: ignore[no-untyped-call]
+    return L
+
+
+def solve_factorised(S: Tensor, L: Tensor, B: Tensor) -> Tensor:
+    """Solve S X = B by the factor L of S; differentiable, any number of times, in S and B with no new factor."""
+    batch = common_batch(S=S.shape[:-2], B=B.shape[:-2])
+    n = S.shape[-1]
+    X: Tensor = _SolveFactorised.apply(  # type: ignore[no-untyped-call]
+        S.expand(*batch, n, n), L.expand(*batch, n, n), B.expand(*batch, n, B.shape[-1])
+    )
+    return X
+
+
+def rounding(K: Tensor) -> float:
+    """The relative rounding error of a matrix that was computed in K's dtype."""
+    return torch.finfo(K.dtype if K.is_floating_point() else torch.float64).eps
+
+
+def _require_sound(S: Tensor, B: Tensor) -> None:
+    require_finite("S", S)
+    require_finite("B", B)
+    require_symmetric(S)
+
+
+class _Factorise(torch.autograd.Function):
+    @staticmethod
+    def forward(S: Tensor, eps: float) -> Tensor:
+        L, info = torch.linalg.cholesky_ex(S)
+        failed = info > 0
+        if bool(failed.any()):
+            L = L.clone()
+            L[failed] = _factorise_rounded(S[failed], eps)
+        return L  # type: ignore[no-any-return]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None]:
+        return None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], S: Tensor, eps: float) -> tuple[Tensor, int]:
+        return factorise(S.movedim(in_dims[0], 0), eps), 0
+
+
+def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
+    """Factors of matrices (m, n, n) that fail to be positive definite by no more than their rounding error."""
+    n = S.shape[-1]
+    slack = n * eps * S.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    lowest = torch.linalg.eigvalsh(S)[:, 0]
+    if bool((lowest < -slack).any()):
+        worst = int((lowest + slack).argmin())
+        raise NotPositiveDefiniteError(
+            f"{int((lowest < -slack).sum())} systems of size {n} are not positive definite: the lowest eigenvalue of "
+            f"the worst is {float(lowest[worst]):.3g}, its largest entry {float(S[worst].max()):.3g}, "
+            f"and rounding explains {-float(slack[worst]):.3g} at most. A Gram matrix plus a positive lam is positive "
+            "definite: check that K is X @ X.mT (or a valid kernel), and raise lam if K comes from a lower precision."
+        )
+    L: Tensor = torch.linalg.cholesky(add_diagonal(S, 2 * slack[:, None]))
+    return L
+
+
+class _SolveFactorised(torch.autograd.Function):
+    """X = S^-1 B. With G the gradient of X: dB = S^-1 G and dS = -dB X^T, which the same factor gives."""
+
+    @staticmethod
+    def forward(S: Tensor, L: Tensor, B: Tensor) -> Tensor:
+        return torch.cholesky_solve(B, L)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        S, L, _ = inputs
+        ctx.save_for_backward(S, L, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, Tensor]:
+        S, L, X = ctx.saved_tensors
+        grad_B = solve_factorised(S, L, grad)
+        grad_S = -grad_B @ X.mT if ctx.needs_input_grad[0] else None
+        return grad_S, None, grad_B
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        moved = (
+            tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(tensors, in_dims, strict=True)
+        )
+        return solve_factorised(*moved), 0

@@ -1,0 +1,87 @@
+"""In which precision a solver works: features stay as they come, the small systems are solved in float64.
+
+The rule, the same for all solvers:
+
+- Gram matrices and products with features run in the dtype of the features, but at least in float32, also under
+  autocast: half-precision inputs are widened first, and autocast is off inside the solvers.
+- The systems that are factorised (n x n in the dual, e x e in the primal) run in float64 on every device that has
+  it. They are small beside the Gram product, so it costs next to nothing, and it is what keeps the solvers safe when
+  |K| / lam is as large as 1e12. Devices without float64 (Apple's MPS) stay in float32.
+- Results come back in the dtype of the inputs, but at least in float32.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FLUSH_BELOW = 1e-30
+"""Smaller magnitudes become 0 on their way to float32: eight decades above denormals, which slow every product."""
+
+_WITHOUT_FLOAT64 = frozenset({"mps"})
+
+
+def system_dtype(device: torch.device) -> torch.dtype:
+    """The dtype in which systems are factorised on this device."""
+    return torch.float32 if device.type in _WITHOUT_FLOAT64 else torch.float64
+
+
+def result_dtype(*tensors: Tensor) -> torch.dtype:
+    """The widest floating dtype among the tensors, and at least float32; integers and booleans have no say."""
+    dtype = torch.float32
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which autocast leaves products on this device alone."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def recast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in another dtype, with values (and gradients, on the way back) that float32 can only hold as denormals
+    set to 0.
+    """
+    if tensor.dtype == dtype:
+        return tensor
+    if not tensor.is_floating_point():
+        return tensor.to(dtype)
+    result: Tensor = _Recast.apply(tensor, dtype)  # type: ignore[no-untyped-call]
+    return result
+
+
+def as_tensor(lam: float | Tensor, like: Tensor) -> Tensor:
+    """A regulariser as a tensor on the device of `like`, a number in the dtype in which systems are solved."""
+    if isinstance(lam, Tensor):
+        return lam.to(like.device)
+    return torch.tensor(lam, dtype=system_dtype(like.device), device=like.device)
+
+
+class _Recast(torch.autograd.Function):
+    """A linear map, so its backward is itself with the dtypes exchanged."""
+
+    @staticmethod
+    def forward(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        result = tensor.to(dtype)
+        if torch.finfo(dtype).bits < torch.finfo(tensor.dtype).bits:
+            result = torch.where(tensor.abs() < FLUSH_BELOW, 0.0, result)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
+        ctx.dtype = inputs[0].dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return recast(grad, ctx.dtype), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+        return recast(tensor, dtype), in_dims[0]

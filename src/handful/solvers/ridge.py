@@ -1,0 +1,117 @@
+"""Ridge regression in closed form: the normal equations, their Woodbury form, and leave-one-out with no refit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from handful.errors import ShapeError
+from handful.solvers.checks import (
+    common_batch,
+    inspect,
+    require_positive,
+    require_rows,
+    require_system,
+    require_targets,
+)
+from handful.solvers.kernels import diagonal_prior, gram
+from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
+from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
+
+
+def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
+    """The W that minimises |X W - Y|^2 + lam |W|^2, by the smaller system: eq. 5 if n <= e, else eq. 4.
+
+    X (..., n, e), Y (..., n, o) -> W (..., e, o). `lam` is a number, a tensor that broadcasts over the leading
+    dimensions, or, with a last dimension of e, one value a feature: the diagonal prior of eq. 8.
+    """
+    require_rows("X", X, "Y", Y)
+    lam = as_tensor(lam, X)
+    if not _is_prior(X, lam):
+        return _ridge_by_dual(X, Y, lam) if X.shape[-2] <= X.shape[-1] else ridge_primal(X, Y, lam)
+    common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape[:-1])
+    if X.shape[-2] > X.shape[-1]:
+        return _normal_equations(X, Y, lam)
+    inspect(lambda lam: require_positive("lam", lam), lam)
+    lam = lam.to(result_dtype(X))
+    W = _ridge_by_dual(diagonal_prior(X, lam), Y, lam.new_ones(()))
+    return W * lam.rsqrt().unsqueeze(-1)
+
+
+def ridge_primal(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
+    """Ridge regression by the normal equations (eq. 4): W = (X^T X + lam I)^-1 X^T Y, at a cost cubic in e.
+
+    X (..., n, e), Y (..., n, o), lam a number or a tensor that broadcasts over the leading dimensions -> W (..., e, o).
+    """
+    require_rows("X", X, "Y", Y)
+    lam = as_tensor(lam, X)
+    common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    return _normal_equations(X, Y, lam.unsqueeze(-1))
+
+
+def ridge_dual(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
+    """Ridge regression in the dual (eq. 5): A = (K + lam I)^-1 Y, so that W = X^T A and predictions are K(q, x) A.
+
+    K (..., n, n), Y (..., n, o), lam a number or a tensor that broadcasts over the leading dimensions -> A (..., n, o).
+    The cost is cubic in the number of samples and does not depend on the embedding size. `lam` multiplies the sum of
+    squares, as in the paper; for the authors' convention, the mean, pass n * lam.
+    """
+    require_targets(K, Y)
+    lam = as_tensor(lam, K)
+    common_batch(K=K.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    work = system_dtype(K.device)
+    inspect(require_system, K, Y, lam)
+    with no_autocast(K.device):
+        S = add_diagonal(symmetric(recast(K, work)), lam.to(work).unsqueeze(-1))
+        return recast(solve(S, recast(Y, work), rounding(K)), result_dtype(K, Y))
+
+
+def leave_one_out(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
+    """What ridge regression predicts for each sample when fitted on all others, exactly and with no refit.
+
+    The residual of sample i is a_i / [(K + lam I)^-1]_ii with A from eq. 5, so the prediction is Y minus that
+    (Rifkin and Lippert, 2007). K (..., n, n), Y (..., n, o) -> (..., n, o), differentiable in all three.
+    """
+    require_targets(K, Y)
+    lam = as_tensor(lam, K)
+    batch = common_batch(K=K.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    work, n, o = system_dtype(K.device), K.shape[-1], Y.shape[-1]
+    inspect(require_system, K, Y, lam)
+    with no_autocast(K.device):
+        S = add_diagonal(symmetric(recast(K, work)), lam.to(work).unsqueeze(-1))
+        targets = recast(Y, work).expand(*batch, n, o)
+        identity = torch.eye(n, dtype=work, device=K.device).expand(*batch, n, n)
+        solved = solve_factorised(S, factorise(S, rounding(K)), torch.cat([targets, identity], -1))
+        A, inverse_diagonal = solved[..., :o], solved[..., o:].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+        return recast(targets - A / inverse_diagonal, result_dtype(K, Y))
+
+
+def _ridge_by_dual(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:
+    A = ridge_dual(gram(X), Y, lam)  # (..., n, o)
+    with no_autocast(X.device):
+        return recast(X, A.dtype).mT @ A
+
+
+def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
+    """(X^T X + diag(diagonal))^-1 X^T Y for a diagonal of shape (..., e) or (..., 1)."""
+    dtype, work = result_dtype(X, Y), system_dtype(X.device)
+    with no_autocast(X.device):
+        features, targets = recast(X, dtype), recast(Y, dtype)
+        C, B = gram(features.mT), features.mT @ targets  # (..., e, e), (..., e, o)
+        inspect(require_system, C, B, diagonal)
+        S = add_diagonal(symmetric(recast(C, work)), diagonal.to(work))
+        return recast(solve(S, recast(B, work), rounding(C)), dtype)
+
+
+def _is_prior(X: Tensor, lam: Tensor) -> bool:
+    """Whether lam holds one value a feature; refuse a shape that may as well mean one value a problem."""
+    e = X.shape[-1]
+    if lam.ndim == 0 or lam.shape[-1] != e:
+        return False
+    if lam.ndim <= X.ndim - 2 and X.shape[-3] == e and e > 1:
+        raise ShapeError(
+            f"lam of shape {tuple(lam.shape)} may mean one value a feature or one value a problem, because X of shape "
+            f"{tuple(X.shape)} has as many problems as features. Give it the shape {(*X.shape[:-2], e)}: by "
+            "lam.expand(*X.shape[:-2], -1) for one value a feature, or lam[..., None].expand(...) for one a problem."
+        )
+    return True
