@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Suppress
 
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.plan import Plan
@@ -30,7 +32,7 @@ class Recipe:
     """Use the features of blocks 3 and 4 (the paper) or of block 4 alone."""
     learner: str = "r2d2"
     """The base learner's name."""
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
     """The learner's options, by the names of its constructor."""
     way: int = 20
     """Classes of a training episode."""

@@ -37,7 +37,9 @@ def test_an_episode_depends_on_seed_and_number_only() -> None:
     for i, episode in zip((7, 2, 0), backwards, strict=True):
         assert torch.equal(episode.support.inputs, again[i].support.inputs)
         assert torch.equal(episode.query.inputs, again[i].query.inputs)
-    assert not torch.equal(sampler[0].query.inputs[:10], EpisodeSampler(dataset(), RandomShots(5, 12), 4)[0].query.inputs[:10])
+    assert not torch.equal(
+        sampler[0].query.inputs[:10], EpisodeSampler(dataset(), RandomShots(5, 12), 4)[0].query.inputs[:10]
+    )
 
 
 def test_a_batch_of_episodes_equals_the_episodes_one_by_one() -> None:

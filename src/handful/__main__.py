@@ -1,0 +1,7 @@
+"""`python -m handful` is the command `handful`."""
+
+import sys
+
+from handful.cli import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""Small data sets that every test can afford."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from handful.data.table import Benchmark, ImageTable
+
+
+def blobs(classes: int = 24, images: int = 20, size: int = 28, channels: int = 1, seed: int = 0) -> ImageTable:
+    """Classes that can be told apart: a smooth random pattern each, with noise on every image."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(classes, channels, 5, 5, generator=generator)
+    patterns = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bilinear").repeat_interleave(images, 0)
+    noisy = (patterns + 0.25 * torch.randn(patterns.shape, generator=generator)).clamp(0, 1)
+    pixels = (noisy * 255).round().to(torch.uint8).contiguous(memory_format=torch.channels_last)
+    names = tuple(f"blob{i:02d}" for i in range(classes))
+    groups = tuple(f"family{i // 6}" for i in range(classes))
+    return ImageTable(pixels, names, (images,) * classes, groups)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Benchmark:
+    """12 training, 6 validation and 6 test classes of 20 noisy patterns."""
+    table = blobs()
+    names = table.classes
+    return Benchmark(
+        "tiny", table.split("train", names[:12]), table.split("val", names[12:18]), table.split("test", names[18:])
+    )

@@ -1,0 +1,127 @@
+"""Training lowers the loss, resumes to the same bits, stops in time, and refuses to go on from NaN."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from handful.data.table import Benchmark
+from handful.embeddings import conv4
+from handful.episodes import EpisodeSampler, RandomShots
+from handful.errors import CheckpointError, DivergedError, InvalidOptionError
+from handful.evaluation import evaluate
+from handful.learners import R2D2, ProtoNet
+from handful.model import FewShotModel
+from handful.plan import Plan
+from handful.training import TrainingState, seeded, train
+
+
+def fresh(dropout: float = 0.0) -> FewShotModel:
+    with seeded(0):
+        return FewShotModel(conv4("32C", 1, dropout=dropout), R2D2())
+
+
+def sampler(tiny: Benchmark, hold: int = 1) -> EpisodeSampler:
+    return EpisodeSampler(tiny.train, RandomShots(6, 8, 1, 4, hold), seed=0)
+
+
+def test_training_raises_the_accuracy_on_unseen_classes(tiny: Benchmark) -> None:
+    model = fresh()
+    before = evaluate(model, tiny.test, 5, 1, 10, 300)
+    steps = list(train(model, sampler(tiny), Plan(episodes=60, validate_every=0)))
+    after = evaluate(model, tiny.test, 5, 1, 10, 300)
+    assert after.mean - after.ci95 > before.mean + before.ci95
+    assert steps[-1].episode == 60
+    assert sum(step.loss for step in steps[-10:]) < sum(step.loss for step in steps[:10])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_resumed_run_ends_in_the_same_bits(tiny: Benchmark, dropout: float) -> None:
+    plan = Plan(episodes=12, schedule="cosine", validate_every=0, weight_decay=1e-3)
+    whole = fresh(dropout)
+    list(train(whole, sampler(tiny), plan))
+    first = fresh(dropout)
+    state = TrainingState(first, plan)
+    steps = train(first, sampler(tiny), state=state)
+    for _ in range(5):
+        next(steps)
+    tensors, facts = {k: v.clone() for k, v in state.tensors().items()}, state.facts()
+    torch.rand(7)  # a disturbed global random state must not matter
+    second = TrainingState(fresh(dropout), plan)
+    second.restore(tensors, facts)
+    list(train(second.model, sampler(tiny), state=second))
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
+
+
+def test_training_leaves_the_callers_random_state_alone(tiny: Benchmark) -> None:
+    before = torch.get_rng_state()
+    list(train(fresh(0.3), sampler(tiny), Plan(episodes=2, validate_every=0)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_several_episodes_a_step_average_their_gradients(tiny: Benchmark) -> None:
+    model = FewShotModel(torch.nn.Flatten(), ProtoNet(learn_scale=True))
+    list(train(model, sampler(tiny, hold=4), Plan(episodes=8, episodes_per_step=4, validate_every=0)))
+    episodes = sampler(tiny, hold=4)
+    single = FewShotModel(torch.nn.Flatten(), ProtoNet(learn_scale=True))
+    losses = [single.learner.objective(single(e), e.query.targets) for e in map(episodes.__getitem__, range(4))]
+    together = episodes.batch(0, 4)
+    # the mean over four equally large episodes is the loss of the stacked one
+    torch.testing.assert_close(
+        single.learner.objective(single(together), together.query.targets), torch.stack(losses).mean()
+    )
+
+
+def test_patience_ends_a_run_whose_scores_stall(tiny: Benchmark) -> None:
+    scores = iter([0.5, 0.6, 0.55, 0.56, 0.58, 0.9])
+    plan = Plan(episodes=100, validate_every=2, patience=4)
+    steps = list(train(fresh(), sampler(tiny), plan, validate=lambda model: {"1-shot": next(scores)}))
+    assert steps[-1].episode == 8
+    assert [step.improved for step in steps if step.scores] == [("1-shot", "mean"), ("1-shot", "mean"), (), ()]
+
+
+def test_without_validation_patience_does_not_count(tiny: Benchmark) -> None:
+    assert list(train(fresh(), sampler(tiny), Plan(episodes=3, patience=1)))[-1].episode == 3
+
+
+def test_schedules_follow_their_formulas() -> None:
+    step = Plan(rate=8.0, decay=0.5, decay_every=10)
+    assert [step.rate_at(e) for e in (0, 9, 10, 25)] == [8.0, 8.0, 4.0, 2.0]
+    cosine = Plan(rate=1.0, schedule="cosine", episodes=100)
+    assert [round(cosine.rate_at(e), 6) for e in (0, 50, 100)] == [1.0, 0.5, 0.0]
+    assert Plan(rate=0.3, schedule="constant").rate_at(10**6) == 0.3
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_weights_change(tiny: Benchmark) -> None:
+    model = fresh()
+    model.learner.objective = lambda logits, targets: logits.sum() * math.nan
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    with pytest.raises(DivergedError, match=r"became nan at episode 0 with learning rate 0\.005"):
+        list(train(model, sampler(tiny), Plan(episodes=3)))
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+
+
+def test_a_state_of_another_model_is_refused(tiny: Benchmark) -> None:
+    state = TrainingState(fresh(), Plan())
+    other = TrainingState(FewShotModel(conv4("64C", 1), R2D2()), Plan())
+    with pytest.raises(CheckpointError, match="does not fit this model"):
+        other.restore(state.tensors(), state.facts())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({"rate": -1.0}, "learning rate must be a positive number"),
+        ({"rate": math.nan}, "learning rate must be a positive number"),
+        ({"decay": 1.5}, "decay must lie in"),
+        ({"patience": -1}, "patience must not be negative"),
+        ({"episodes_per_step": 3, "validate_every": 10}, "multiple of episodes_per_step"),
+    ],
+)
+def test_an_impossible_plan_is_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        Plan(**options)  # type: ignore[arg-type]
