@@ -90,18 +90,27 @@ class KernelLearner(BaseLearner):
         return predictor
 
 
-def check_support(support: Tensor, targets: Tensor) -> None:
-    """Refuse a support set that no learner can learn from, with the reason."""
-    if support.ndim < 2 or targets.ndim < 2 or support.shape[-2] != targets.shape[-2]:
+def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> None:
+    """Refuse a support set that cannot be learnt from, with the reason; `way` is the only way a learner works with."""
+    lead = targets.shape[:-1]
+    if targets.ndim < 2 or support.ndim <= len(lead) or support.shape[: len(lead)] != lead:
         raise ShapeError(
-            f"Support embeddings (..., n, e) and one-hot targets (..., n, way) must agree in n, "
-            f"but got {tuple(support.shape)} and {tuple(targets.shape)}."
+            f"Support embeddings (..., n, *features) and one-hot targets (..., n, way) must agree in all dimensions up "
+            f"to n, but got {tuple(support.shape)} and {tuple(targets.shape)}."
         )
     if targets.shape[-1] < 2:
         raise ShapeError("A few-shot problem needs at least two classes, but the targets have one column.")
-    if not bool(torch.isfinite(support).all()):
-        bad = int((~torch.isfinite(support)).any(-1).sum())
-        raise NotFiniteError(f"{bad} of the support embeddings contain NaN or infinity. Look at the embedding network.")
+    if way is not None and targets.shape[-1] != way:
+        raise ShapeError(
+            f"This learner was built and trained for {way} classes, but the episode has {targets.shape[-1]}. "
+            f"Ask for {way}-way episodes, or train another one with way={targets.shape[-1]}."
+        )
+    finite = torch.isfinite(support).flatten(len(lead)).all(-1)
+    if not bool(finite.all()):
+        raise NotFiniteError(
+            f"{int((~finite).sum())} of the {finite.numel()} support embeddings contain NaN or infinity. "
+            f"Look at the images and at the embedding network."
+        )
     empty = (targets.sum(-2) <= 0).reshape(-1, targets.shape[-1]).any(0)
     if bool(empty.any()):
         raise ShapeError(

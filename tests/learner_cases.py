@@ -1,0 +1,76 @@
+"""One small model of every registered learner, and episodes for it, for tests that all learners must pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from handful import FewShotModel
+from handful.episodes import Episode, LabelledSet
+from handful.learners.registry import Option, build_learner
+
+WAY = 3
+IMAGE = (1, 8, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A learner by its registered name, with options that keep it small."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+    maps: bool = False
+    """Whether it works on feature maps rather than on vectors."""
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+    def model(self) -> FewShotModel:
+        """The model in double precision, so that tolerances can be tight, and in evaluation mode."""
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            model = FewShotModel(*build_learner(self.name, tiny_embedding(self.maps), IMAGE, self.options)).double()
+        _warm_up(model)
+        return model.eval()
+
+
+CASES = [
+    Case("r2d2"),
+    Case("r2d2", {"learn_lam": True, "prior": "diagonal"}),
+    Case("lrd2", {"lam": 1.0, "learn_lam": True, "learn_scale": True, "learn_bias": True}),
+    Case("protonet", {"learn_scale": True}),
+    Case("protonet", {"metric": "cosine", "learn_scale": True}),
+]
+
+
+def tiny_embedding(maps: bool) -> nn.Module:
+    layers = [nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, *([] if maps else [nn.Flatten()]))
+
+
+def episode(seed: int, way: int = WAY, shot: int = 2, query: int = 4, lead: tuple[int, ...] = ()) -> Episode:
+    """Episodes whose classes are random images under noise."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.rand(*lead, way, 1, *IMAGE, generator=generator, dtype=torch.float64)
+
+    def labelled(count: int) -> LabelledSet:
+        noise = torch.rand(*lead, way, count, *IMAGE, generator=generator, dtype=torch.float64)
+        inputs = (0.6 * centres + 0.4 * noise).flatten(len(lead), len(lead) + 1)
+        return LabelledSet(inputs, one_hot(way, count).expand(*lead, -1, -1))
+
+    return Episode(labelled(shot), labelled(query), torch.arange(way).expand(*lead, -1))
+
+
+def one_hot(way: int, count: int) -> Tensor:
+    return torch.eye(way, dtype=torch.float64).repeat_interleave(count, 0)
+
+
+def _warm_up(model: FewShotModel) -> None:
+    """Let normalisation layers see data in training mode, so that evaluation mode is not the untouched start."""
+    model.train()
+    with torch.no_grad():
+        for seed in range(3):
+            model(episode(100 + seed, lead=(2,)))
