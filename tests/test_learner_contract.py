@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 import torch
-from learner_cases import CASES, WAY, Case, episode
 from torch import Tensor
 
 from handful.episodes import Episode, LabelledSet
 from handful.errors import NotFiniteError, ShapeError
 from handful.learners.registry import BUILDERS
+from tests.learner_cases import CASES, WAY, Case, episode
 
 # Models and inputs are in double precision: what remains is the order of sums in differently batched products, after
 # at most a few dozen layers or inner steps.
