@@ -1,0 +1,127 @@
+"""The embedded data set `glyphs`: handwritten-like characters of invented alphabets, drawn by code from a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from handful.data.glyphs_alphabets import invent
+from handful.data.glyphs_dice import Dice
+from handful.data.glyphs_hands import write
+from handful.data.glyphs_raster import SIDE
+from handful.data.glyphs_selection import select
+from handful.data.table import Benchmark, ImageTable
+
+ALPHABETS = {"train": 32, "val": 6, "test": 12}
+"""How many alphabets each split has; no two splits share one."""
+
+HANDS = 20
+"""How many drawings each character has, one by each hand."""
+
+SHA256 = "611cfbe9966c481cd1765c7a69e4789ca14e7dd694e13e519fedf8db785850c4"
+"""Of the pixels of seed 0, in order: tells whether a cached file is what this version draws."""
+
+_CANDIDATES = 64
+_FEWEST, _MOST = 20, 36
+
+
+def load_glyphs(cache: Path | None = None) -> Benchmark:
+    """The benchmark, cut by alphabet; kept as one file in the folder `cache`, if given, and mapped from there.
+
+    A file that is damaged or that another version wrote is drawn anew; a folder that cannot be written to is no error.
+    """
+    sizes = _alphabet_sizes(0)
+    table = draw() if cache is None else _table(_cached(cache / "glyphs.npy", HANDS * sum(sizes)), sizes)
+    ends = np.cumsum([0, *sizes])[np.cumsum([0, *ALPHABETS.values()])]
+    train, val, test = (
+        table.split(name, table.classes[first:end])
+        for name, first, end in zip(ALPHABETS, ends[:-1], ends[1:], strict=True)
+    )
+    return Benchmark("glyphs", train, val, test)
+
+
+def draw(seed: int = 0) -> ImageTable:
+    """All images of a seed: the same to the bit on every run and every machine.
+
+    Classes are called "alphabet07/character12" and grouped by alphabet; ink is 255 on 0.
+    """
+    return _table(_draw(seed), _alphabet_sizes(seed))
+
+
+def _alphabet_sizes(seed: int) -> list[int]:
+    """How many characters each alphabet has."""
+    sizes = Dice(seed).between("alphabet size", _FEWEST, _MOST, (sum(ALPHABETS.values()),))
+    return [int(size) for size in sizes]
+
+
+def _draw(seed: int) -> NDArray[np.uint8]:
+    """The pixels (n, 1, SIDE, SIDE), alphabet by alphabet, character by character, hand by hand."""
+    dice, sizes = Dice(seed), _alphabet_sizes(seed)
+    candidates = invent(dice, len(sizes), _CANDIDATES)
+    pages = []
+    for alphabet, size in enumerate(sizes):
+        keep = select(candidates[alphabet], size)
+        pages.append(write(dice.child(f"alphabet {alphabet}"), candidates[alphabet, keep], HANDS))
+    return np.concatenate(pages).reshape(-1, 1, SIDE, SIDE)
+
+
+def _table(pixels: NDArray[np.uint8], sizes: list[int]) -> ImageTable:
+    names = [(f"alphabet{a:02d}", f"character{c:02d}") for a, size in enumerate(sizes) for c in range(size)]
+    classes = tuple("/".join(name) for name in names)
+    return ImageTable(torch.from_numpy(pixels), classes, (HANDS,) * len(names), tuple(group for group, _ in names))
+
+
+def _cached(path: Path, n_images: int) -> NDArray[np.uint8]:
+    """The pixels of seed 0, mapped from the file at `path` if it holds them; else drawn, and stored if possible."""
+    stored = _mapped(path, n_images)
+    if stored is not None:
+        return stored
+    pixels = _draw(0)
+    with suppress(OSError):
+        _store(path, pixels)
+    return pixels
+
+
+def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
+    """The pixels in the file, or None where it is missing or not what this version draws."""
+    shape = (n_images, 1, SIDE, SIDE)
+    header = _header(shape)
+    try:
+        with path.open("rb") as file:
+            known = file.read(len(header)) == header
+        if not known or path.stat().st_size != len(header) + n_images * SIDE * SIDE:
+            return None
+        # copy on write, as torch wants memory that it may write to
+        pixels = np.memmap(path, dtype=np.uint8, mode="c", offset=len(header), shape=shape)
+    except OSError:
+        return None
+    return np.asarray(pixels) if hashlib.sha256(pixels.data).hexdigest() == SHA256 else None
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """How a .npy file of uint8 in this shape begins: compared, not parsed, so that no foreign file can surprise."""
+    buffer = BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def _store(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Write a .npy file under a temporary name and rename it, so that nobody ever reads half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_header(pixels.shape))
+            file.write(pixels.tobytes())
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""Invented alphabets: each puts its characters together from a few strokes of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from handful.data.glyphs_dice import FULL_TURN, ONE, Dice, IntArray, rotate
+from handful.data.glyphs_strokes import STEPS, stroke_vocabulary
+
+MAX_STROKES = 5
+"""No character has more strokes than this."""
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Ideal characters, as nobody draws them: strokes (..., MAX_STROKES, STEPS + 1, 2), and which of them are drawn.
+
+    The middle of a character is the origin, its larger side is ONE at most; x points right and y down.
+    """
+
+    strokes: IntArray
+    drawn: NDArray[np.bool_]
+
+    def __getitem__(self, index: tuple[object, ...] | int) -> Characters:
+        return Characters(self.strokes[index], self.drawn[index])  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class _Kinship:
+    """Characters that take their first strokes from an earlier one: kindred letters, or a bar that all share."""
+
+    parent: IntArray
+    taken: NDArray[np.bool_]
+
+    def share(self, values: IntArray) -> IntArray:
+        """Values (alphabets, characters, strokes), with those of the parent where a stroke is taken from it."""
+        return np.where(self.taken, np.take_along_axis(values, self.parent, axis=1), values)
+
+
+def invent(dice: Dice, alphabets: int, characters: int) -> Characters:
+    """`alphabets` alphabets of `characters` characters each.
+
+    Each stroke is turned, sized, and hung on a point of an earlier stroke or set loosely beside the first.
+    """
+    shape = (alphabets, characters, MAX_STROKES)
+    kin = _kinship(dice, shape)
+    drawn = np.arange(MAX_STROKES) < _stroke_counts(dice, shape)[..., None]
+    word = kin.share(dice.choose("word", (5, 5, 4, 4, 3, 3, 2, 2), shape))
+    parts = stroke_vocabulary(dice, alphabets)[np.arange(alphabets)[:, None, None], word]  # (a, c, s, points, 2)
+    parts = _joined(dice, _turned(dice, parts, kin), kin)
+    return Characters(_sized(dice, np.where(drawn[..., None, None], parts, parts[:, :, :1])), drawn)
+
+
+def _kinship(dice: Dice, shape: tuple[int, int, int]) -> _Kinship:
+    alphabets, characters, strokes = shape
+    barred = dice.between("barred", 0, 99, (alphabets, 1)) < 22
+    alone = dice.between("alone", 0, 99, shape[:2]) < np.where(barred, 15, 60)
+    earlier = dice.between("parent", 0, 1 << 20, shape[:2]) % np.maximum(np.arange(characters), 1)
+    parent = np.where(alone, np.arange(characters), np.where(barred, 0, earlier))
+    shared = np.where(barred, 1, dice.between("shared", 1, 3, shape[:2]))
+    return _Kinship(parent[..., None], np.arange(strokes) < shared[..., None])
+
+
+def _stroke_counts(dice: Dice, shape: tuple[int, int, int]) -> IntArray:
+    """How many strokes each character has: alphabets differ in how rich their characters are."""
+    plain = dice.choose("plain count", (22, 42, 26, 10), shape[:2])
+    rich = dice.choose("rich count", (7, 26, 33, 22, 12), shape[:2])
+    return 1 + np.where(dice.between("rich", 0, 1, (shape[0], 1)) == 1, rich, plain)
+
+
+def _turned(dice: Dice, parts: IntArray, kin: _Kinship) -> IntArray:
+    """Strokes turned by quarters, in some alphabets by eighths, mirrored now and then, and of several sizes."""
+    shape = parts.shape[:3]
+    grain = np.where(dice.between("grain", 0, 2, (shape[0], 1, 1)) == 0, 8, 4)
+    turn = kin.share(dice.between("turn of a stroke", 0, 7, shape)) * grain // 8
+    angle = turn * (FULL_TURN // grain) + kin.share(dice.normal("own angle", FULL_TURN // 72, shape))
+    sizes = np.array([ONE, 3 * ONE // 4, ONE // 2, ONE // 3])
+    size = sizes[kin.share(dice.choose("size", (5, 3, 4, 2), shape))]
+    size = size * (ONE + kin.share(dice.normal("own size", ONE // 12, shape))) >> 12
+    mirror = np.where(kin.share(dice.between("mirror", 0, 3, shape)) == 0, -1, 1)
+    scale = np.stack([size * mirror, size], axis=-1)[..., None, :]
+    return rotate(parts * scale >> 12, angle[..., None])
+
+
+def _joined(dice: Dice, parts: IntArray, kin: _Kinship) -> IntArray:
+    """Strokes brought together: one of a stroke's points meets one of another's, or it stands loosely by the first."""
+    shape = parts.shape[:3]
+    own = kin.share(dice.choose("own point", (5, 1, 1, 1, 2), shape)) * (STEPS // 4)
+    meets = kin.share(dice.choose("point met", (3, 2, 3, 2, 3), shape)) * (STEPS // 4)
+    other = kin.share(dice.between("stroke met", 0, 1 << 20, shape)) % np.maximum(np.arange(shape[2]), 1)
+    loose = kin.share(dice.between("loose", 0, 99, shape)) < 28
+    apart = np.stack([kin.share(dice.normal(f"apart {axis}", ONE // 3, shape)) for axis in "xy"], axis=-1)
+    row, column = np.indices(shape[:2])
+    joined = parts.copy()
+    for stroke in range(1, shape[2]):
+        met = joined[row, column, other[..., stroke], meets[..., stroke]]
+        shift = met - joined[row, column, stroke, own[..., stroke]]
+        beside = joined[:, :, 0].sum(axis=-2) // (STEPS + 1) + apart[:, :, stroke]
+        joined[:, :, stroke] += np.where(loose[..., stroke, None], beside, shift)[:, :, None]
+    return joined
+
+
+def _sized(dice: Dice, parts: IntArray) -> IntArray:
+    """Characters centred; what is large by its strokes is brought down to ONE, what is small may keep small."""
+    low, high = parts.min(axis=(2, 3), keepdims=True), parts.max(axis=(2, 3), keepdims=True)
+    side = (high - low).max(axis=-1, keepdims=True)
+    least = dice.between("least size", ONE // 2, ONE, (*parts.shape[:2], 1, 1, 1))
+    goal = np.clip(side * 3 // 4, least, ONE)
+    sized: IntArray = (2 * parts - low - high) * goal // (2 * side)
+    return sized
