@@ -14,6 +14,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
+from handful.cli.data import Data
 from handful.cli.demo import Demo
 from handful.cli.evaluate import Evaluate
 from handful.cli.train import Train
@@ -23,6 +24,7 @@ Command = (
     Annotated[Demo, subcommand("demo")]
     | Annotated[Train, subcommand("train")]
     | Annotated[Evaluate, subcommand("evaluate")]
+    | Annotated[Data, subcommand("data")]
 )
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")

@@ -2,24 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+import hashlib
+from dataclasses import astuple
 from pathlib import Path
 
+from handful.data.adding import add
+from handful.data.archives import folder_files
 from handful.data.cache import data_root
+from handful.data.folder import FolderOptions
+from handful.data.sources import DRAWN, SOURCES
+from handful.data.store import SUFFIX, open_benchmark, store_path
 from handful.data.table import Benchmark
 from handful.errors import DataError, InvalidOptionError
 
 
-def load(name: str | Path, split: str | None = None, root: str | Path | None = None) -> Benchmark:
-    """The benchmark called `name`, from the data sets packed under `root`.
+def load(
+    name: str | Path,
+    split: str | None = None,
+    root: str | Path | None = None,
+    size: int | None = None,
+    seed: int = 0,
+    grey: bool = False,
+) -> Benchmark:
+    """The benchmark called `name`, or the folder of class folders at the path `name`.
 
-    `split` picks one of a benchmark's official class splits where it has several. `root` is the folder that `handful
-    data add` packed into: by default HANDFUL_DATA, or the user's cache folder.
+    `split` picks one of a benchmark's official class splits ("vinyals" or "lake" for omniglot); for a folder it says
+    how many classes train, val and test get, in counts or fractions such as "64/16/20", dealt by `seed`. A folder's
+    images are cropped to `size` pixels a side (84 by default) and packed on first use. `root` is the folder that holds
+    packed data sets: by default HANDFUL_DATA, or the user's cache folder.
     """
-    if str(name) == "glyphs":
+    name, folder = str(name), data_root(root)
+    if name == DRAWN:
         if split is not None:
             raise InvalidOptionError(f"'glyphs' has one class split only, but split = '{split}' was asked for.")
-        load_glyphs: Callable[[Path | None], Benchmark] = import_module("handful.data.glyphs").load_glyphs
-        return load_glyphs(data_root(root))
-    raise DataError(f"There is no data set '{name}'. Known: glyphs.")
+        from handful.data.glyphs import load_glyphs
+
+        return load_glyphs(folder)
+    if Path(name).name == name and store_path(folder, name).is_file():
+        return open_benchmark(store_path(folder, name), split)
+    path = Path(name).expanduser()
+    if path.is_dir() and name not in SOURCES:
+        return load_folder(path, folder, split, size, seed, grey)
+    if path.is_file() and path.suffix == SUFFIX:
+        return open_benchmark(path, split)
+    raise absent(name, folder)
+
+
+def load_folder(path: Path, root: Path, split: str | None, size: int | None, seed: int, grey: bool) -> Benchmark:
+    """A folder of your own, packed below `root` under a name that changes with its files and with the options."""
+    options = FolderOptions(size=size or FolderOptions.size, grey=grey, split=split, seed=seed)
+    path = path.resolve()
+    digest = hashlib.sha256(repr((str(path), astuple(options))).encode())
+    for file, blob in sorted(folder_files(path)):
+        status = Path(blob.path).stat()
+        digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    added = add(f"folder-{digest.hexdigest()[:16]}", root, [path], options)
+    benchmark = open_benchmark(added.path)
+    return Benchmark(path.name, benchmark.train, benchmark.val, benchmark.test)
+
+
+def found_store(name: str, root: Path) -> Path:
+    """The file of a packed data set, which must be there."""
+    path = store_path(root, name)
+    if Path(name).name != name or not path.is_file():
+        raise absent(name, root)
+    return path
+
+
+def absent(name: str, root: Path) -> DataError:
+    """Why there is no data set `name`, and what to type to get it."""
+    if name in SOURCES:
+        return DataError(f"'{name}' is not in {root} yet. Get it with: {SOURCES[name].how}.")
+    packed = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
+    known = ", ".join(dict.fromkeys([DRAWN, *SOURCES, *packed]))
+    return DataError(
+        f"There is no data set '{name}'. Known: {known}; "
+        f"or give the path of a folder with one subfolder for each class."
+    )

@@ -1,0 +1,167 @@
+"""`handful data`: see what there is, add a benchmark or a folder of your own, check it, look at it, remove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import OmitSubcommandPrefixes, Positional, arg, subcommand
+
+
+@dataclass(frozen=True)
+class List:
+    """Every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
+
+    data: Path | None = None
+    """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
+
+    def run(self) -> int:
+        """Print a line for each data set, known or packed."""
+        from handful.data.cache import data_root
+        from handful.data.catalogue import catalogue
+
+        root = data_root(self.data)
+        print(f"Data sets in {root}:")
+        for entry in catalogue(root):
+            print(f"  {entry}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Add:
+    """Download a benchmark, or take what you have, and pack it for use."""
+
+    name: Positional[str]
+    """omniglot, cifar-fs, mini-imagenet, or a name of your choice for a folder of your own."""
+    from_: Annotated[tuple[Path, ...], arg(name="from")] = ()
+    """Archives or folders that you already have; without it, the benchmark is downloaded."""
+    split: str | None = None
+    """Own folder: classes for train/val/test as counts (64/16/20) or fractions (0.64/0.16/0.2)."""
+    size: int = 84
+    """Own folder: pixels a side."""
+    grey: bool = False
+    """Own folder: pack one grey channel in place of colour."""
+    min_images: int = 2
+    """Own folder: refuse classes with fewer images."""
+    seed: int = 0
+    """Own folder: deals the classes to train, val and test."""
+    mirror: tuple[str, ...] = ()
+    """Addresses of folders to download from before the official ones."""
+    timeout: float = 30.0
+    """Seconds to wait for a server that says nothing."""
+    data: Path | None = None
+    """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
+
+    def run(self) -> int:
+        """Add it and say what it has."""
+        import sys
+
+        from handful.data.adding import add
+        from handful.data.cache import data_root
+        from handful.data.catalogue import describe
+        from handful.data.folder import FolderOptions
+
+        options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
+        root, progress = data_root(self.data), sys.stderr.isatty()
+        added = add(self.name, root, self.from_, options, self.mirror, self.timeout, progress)
+        for note in added.notes:
+            print(note)
+        print(f"{self.name} {'is packed' if added.is_new else 'was there already'}: {describe(added.header)}")
+        print(added.path)
+        return 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Read every byte of a packed data set and compare with its hash."""
+
+    name: Positional[str]
+    """Name of the data set."""
+    data: Path | None = None
+    """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
+
+    def run(self) -> int:
+        """Check it; damage is an error."""
+        import sys
+
+        from handful.data.cache import data_root
+        from handful.data.catalogue import describe
+        from handful.data.loading import found_store
+        from handful.data.store import check_store
+
+        header = check_store(found_store(self.name, data_root(self.data)), progress=sys.stderr.isatty())
+        print(f"{self.name} is whole: {describe(header)}, sha256 {header.content}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """Write a contact sheet: a few images of a few classes."""
+
+    name: Positional[str]
+    """Name of the data set, or path of a folder of your own."""
+    out: Path | None = None
+    """PNG file to write; NAME.png by default."""
+    part: Literal["train", "val", "test"] = "train"
+    """Which classes."""
+    split: str | None = None
+    """Which of the data set's class splits."""
+    classes: int = 12
+    """Rows."""
+    images: int = 10
+    """Columns."""
+    data: Path | None = None
+    """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
+
+    def run(self) -> int:
+        """Draw it and say where it is."""
+        from handful.data import load
+        from handful.data.cache import replacing
+        from handful.data.contact_sheet import contact_sheet
+
+        benchmark = load(self.name, split=self.split, root=self.data)
+        sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)
+        out = self.out or Path(f"{benchmark.name.replace('/', '-')}.png")
+        with replacing(out) as temporary:
+            sheet.save(temporary, format="PNG")
+        print(f"Written to {out}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Delete a packed data set and what is left of its download."""
+
+    name: Positional[str]
+    """Name of the data set."""
+    data: Path | None = None
+    """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
+
+    def run(self) -> int:
+        """Delete it and say how much room that made."""
+        from handful.data.adding import remove
+        from handful.data.cache import data_root
+
+        print(f"{self.name} is removed: {remove(self.name, data_root(self.data)) / 1e6:.1f} MB freed")
+        return 0
+
+
+DataCommand = (
+    Annotated[List, subcommand("list")]
+    | Annotated[Add, subcommand("add")]
+    | Annotated[Check, subcommand("check")]
+    | Annotated[Show, subcommand("show")]
+    | Annotated[Remove, subcommand("remove")]
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """See, add, check, show and remove data sets."""
+
+    command: OmitSubcommandPrefixes[DataCommand]
+
+    def run(self) -> int:
+        """Run the command below `handful data`."""
+        return self.command.run()

@@ -1,0 +1,127 @@
+"""Adding a data set to the cache: find it or download it, then pack it once; removing it again."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from handful.data.archives import Tree, open_tree
+from handful.data.cache import locked, sweep, write_error
+from handful.data.contents import Contents, Source
+from handful.data.download import fetch
+from handful.data.folder import FolderOptions, read_folder
+from handful.data.sources import DRAWN, SOURCES
+from handful.data.store import Header, read_header, store_path, write_store
+from handful.errors import DataError, InvalidOptionError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A data set that is now in the cache."""
+
+    path: Path
+    header: Header
+    is_new: bool
+    notes: tuple[str, ...] = ()
+
+
+def add(
+    name: str,
+    root: Path,
+    paths: Sequence[Path] = (),
+    options: FolderOptions | None = None,
+    mirrors: Sequence[str] = (),
+    timeout: float = 30.0,
+    progress: bool = False,
+) -> Added:
+    """Pack the data set `name` below `root`, from `paths` or by download; a known name says how to read the paths.
+
+    Whoever else adds the same name at the same time waits, and then finds it there.
+    """
+    check_name(name)
+    source = SOURCES.get(name)
+    if source is not None and options not in (None, FolderOptions()):
+        raise InvalidOptionError(f"'{name}' has its own size and splits; size and split are for folders of your own.")
+    target = store_path(root, name)
+    with locked(target):
+        if target.exists():
+            return Added(target, read_header(target)[0], is_new=False)
+        sweep(target)
+        downloads = root / "downloads" / name
+        if not paths:
+            paths = downloaded(name, source, downloads, mirrors, timeout, progress)
+        try:
+            scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{target.name}.", suffix=".tmp")
+        except OSError as error:
+            raise write_error(error, target) from error
+        with scratch as folder:
+            trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
+            contents = source.read(trees) if source else read_folder(trees, options or FolderOptions())
+            header = write_store(target, header_of(name, contents, paths), contents.pixels(), progress)
+        shutil.rmtree(downloads, ignore_errors=True)
+    return Added(target, header, is_new=True, notes=contents.notes)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is taken or that cannot be a file's."""
+    if not NAME.fullmatch(name):
+        raise InvalidOptionError(f"A data set's name consists of letters, digits, '_' and '-', but got '{name}'.")
+    if name == DRAWN:
+        raise InvalidOptionError(f"'{DRAWN}' is drawn by handful itself and needs no adding.")
+
+
+def downloaded(
+    name: str, source: Source | None, folder: Path, mirrors: Sequence[str], timeout: float, progress: bool
+) -> list[Path]:
+    """The source's files, fetched into `folder`."""
+    if source is None:
+        raise DataError(
+            f"There is no benchmark called '{name}' to download. Known: {', '.join(SOURCES)}. "
+            f"For a folder of your own: handful data add {name} --from PATH."
+        )
+    if not source.remotes:
+        raise DataError(f"{name} cannot be downloaded ({source.licence}). {source.how}.")
+    return [fetch(remote, folder, mirrors, timeout, progress) for remote in source.remotes]
+
+
+def open_trees(path: Path, source: Source | None, scratch: Path) -> list[Tree]:
+    """The tree at `path`, and those of the source's archives that lie in it where it is a folder."""
+    path = path.expanduser().absolute()
+    inside = [path / name for name in source.archives] if source and path.is_dir() else []
+    return [open_tree(path, scratch), *(open_tree(archive, scratch) for archive in inside if archive.is_file())]
+
+
+def header_of(name: str, contents: Contents, paths: Sequence[Path]) -> Header:
+    """The header of the store that `contents` becomes."""
+    return Header(
+        name=name,
+        classes=contents.classes,
+        counts=contents.counts,
+        shape=contents.shape,
+        splits=contents.splits,
+        groups=contents.groups,
+        source=", ".join(path.name for path in paths),
+    )
+
+
+def remove(name: str, root: Path) -> int:
+    """Delete the data set's store and unfinished downloads; how many bytes that gave back."""
+    check_name(name)
+    target, downloads = store_path(root, name), root / "downloads" / name
+    doomed = [target] if target.exists() else []
+    doomed += [path for path in downloads.rglob("*") if path.is_file()]
+    if not doomed:
+        raise DataError(f"There is no data set '{name}' in {root}.")
+    freed = sum(path.stat().st_size for path in doomed)
+    try:
+        target.unlink(missing_ok=True)
+        shutil.rmtree(downloads, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"Cannot remove {target}: {error.strerror}.") from error
+    return freed

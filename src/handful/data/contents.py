@@ -1,0 +1,72 @@
+"""What a source hands over to be packed, and what is known about a source before it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from handful.data.archives import Tree
+from handful.data.decode import Decoding
+from handful.data.download import Remote
+from handful.data.packing import Item, decode_all
+from handful.data.store import Scheme
+from handful.errors import DataError
+
+Pixels = Callable[[], Iterator[np.ndarray]]
+"""Chunks (k, height, width, channels) of all images, class by class."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A data set that has been found complete but not decoded yet; splits are runs of class numbers."""
+
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    shape: tuple[int, int, int]
+    splits: Mapping[str, Scheme]
+    pixels: Pixels
+    groups: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A benchmark that handful knows: where it comes from, and how to find its images in what a user has."""
+
+    name: str
+    title: str
+    licence: str
+    how: str
+    read: Callable[[Sequence[Tree]], Contents]
+    remotes: tuple[Remote, ...] = ()
+    archives: tuple[str, ...] = ()
+    """Names of archives that are opened when they lie in a folder that the user gives."""
+
+
+def decoded(items: Sequence[Item], decoding: Decoding) -> Pixels:
+    """All images in order, decoded in all cores when they are asked for."""
+    return lambda: decode_all(items, decoding)
+
+
+def joined(trees: Sequence[Tree]) -> str:
+    """The trees' paths, for messages."""
+    return ", ".join(str(tree.path) for tree in trees)
+
+
+def expect_counts(found: Mapping[str, int], wanted: Mapping[str, int], where: str, title: str) -> None:
+    """Refuse a data set in which a class is missing or has another number of images than it should."""
+    missing = [name for name in wanted if not found.get(name)]
+    if missing:
+        raise DataError(
+            f"{where} is not {title}: {len(missing)} of its {len(wanted)} classes are missing, for example "
+            f"{', '.join(missing[:3])}."
+        )
+    wrong = [name for name in wanted if found[name] != wanted[name]]
+    if wrong:
+        name = wrong[0]
+        raise DataError(
+            f"{where} is not {title}: class {name} should have {wanted[name]} images but has {found[name]}"
+            f"{f', and {len(wrong) - 1} more classes differ' if len(wrong) > 1 else ''}."
+        )

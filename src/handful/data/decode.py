@@ -1,0 +1,107 @@
+"""From the bytes of one image file to pixels of the wanted size, whatever format, mode or orientation it has."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from handful.errors import DataError
+
+MAX_PIXELS = 100_000_000
+"""Images with more pixels than this are refused: a few hundred bytes can claim gigabytes."""
+
+UNREAD = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"})
+"""Formats that Pillow knows but reads by another program, or not at all."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What every image becomes: a size, a number of channels, and how to get there.
+
+    `fit` is "crop" (scale until the shorter side fits, then cut out the centre) or "squash" (both sides to the size,
+    whatever the aspect). `invert` turns dark ink on white paper into bright ink on black.
+    """
+
+    height: int
+    width: int
+    channels: Literal[1, 3] = 3
+    fit: Literal["crop", "squash"] = "crop"
+    filter: Literal["bilinear", "lanczos"] = "bilinear"
+    invert: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width, channels."""
+        return self.height, self.width, self.channels
+
+
+def formats() -> list[str]:
+    """The names of the image formats that are read, the common ones first because Pillow tries them in turn."""
+    Image.init()
+    common = ["PNG", "JPEG"]
+    return common + sorted(set(Image.OPEN) - UNREAD - set(common))
+
+
+def extensions() -> frozenset[str]:
+    """The file extensions, in lower case and with their dot, of the image formats that are read."""
+    readable = set(formats())
+    return frozenset(extension for extension, name in Image.registered_extensions().items() if name in readable)
+
+
+def decode(data: bytes, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
+    """One image file as uint8 (height, width, channels), turned counter-clockwise before it is resized."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data), formats=_formats) as image:
+                return _shaped(image, decoding, quarter_turns)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
+        raise DataError(f"cannot be read as an image: {error}") from error
+
+
+_formats = formats()
+
+
+def _shaped(image: Image.Image, decoding: Decoding, quarter_turns: int) -> np.ndarray:
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(
+            f"claims {image.width} x {image.height} pixels, more than the {MAX_PIXELS / 1e6:.0f} million allowed"
+        )
+    if decoding.fit == "crop":
+        # JPEG can decode at 1/2, 1/4 or 1/8 of its size; twice the wanted size leaves the filter enough to work on
+        image.draft(None, (2 * decoding.width, 2 * decoding.height))
+    ImageOps.exif_transpose(image, in_place=True)
+    plain = eight_bit(image, "L" if decoding.channels == 1 else "RGB")
+    if quarter_turns % 4:
+        plain = plain.transpose(_TURNS[quarter_turns % 4])
+    size, resample = (decoding.width, decoding.height), Image.Resampling[decoding.filter.upper()]
+    if plain.size != size:
+        plain = plain.resize(size, resample) if decoding.fit == "squash" else ImageOps.fit(plain, size, resample)
+    pixels = np.asarray(plain, dtype=np.uint8).reshape(decoding.shape)
+    return 255 - pixels if decoding.invert else pixels
+
+
+_TURNS = {1: Image.Transpose.ROTATE_90, 2: Image.Transpose.ROTATE_180, 3: Image.Transpose.ROTATE_270}
+
+
+def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+    """The image in 8 bits a channel: 16-bit greys keep their upper byte, transparency shows white."""
+    if image.mode.startswith("I"):
+        wide = np.asarray(image).astype(np.int64)
+        image = Image.fromarray((wide.clip(0, 65535) >> 8).astype(np.uint8))
+    elif image.mode == "F":
+        wide = np.nan_to_num(np.asarray(image, dtype=np.float64))
+        top = 1.0 if wide.max(initial=0) <= 1 else 255.0
+        image = Image.fromarray((wide.clip(0, top) * (255 / top)).round().astype(np.uint8))
+    if image.has_transparency_data:
+        colours = image.convert("RGBA")
+        paper = Image.new("RGBA", colours.size, "white")
+        image = Image.alpha_composite(paper, colours)
+    return image if image.mode == mode else image.convert(mode)

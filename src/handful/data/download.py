@@ -1,0 +1,173 @@
+"""Fetch a file over HTTP: resume what is there, verify the checksum, try the next mirror when one fails."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from handful.data.cache import FULL, write_error
+from handful.errors import DataError
+
+BLOCK = 1 << 16
+ATTEMPTS = 3
+MAX_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on the web: its name, the addresses that serve it, and the MD5 that its authors' copies have."""
+
+    name: str
+    mirrors: tuple[str, ...]
+    md5: str
+
+
+class MirrorError(Exception):
+    """One mirror failed; the reason in words, and whether what has come so far is of no use."""
+
+    def __init__(self, reason: str, spoiled: bool = False) -> None:
+        super().__init__(reason)
+        self.spoiled = spoiled
+
+
+def fetch(
+    remote: Remote, folder: Path, mirrors: Sequence[str] = (), timeout: float = 30.0, progress: bool = False
+) -> Path:
+    """The file in `folder`, complete and with the right checksum; an unfinished transfer is kept for the next time.
+
+    `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in seconds.
+    """
+    target = folder / remote.name
+    if target.exists() and md5_of(target) == remote.md5:
+        return target
+    reasons = []
+    for url in [f"{base.rstrip('/')}/{remote.name}" for base in mirrors] + list(remote.mirrors):
+        try:
+            part = transfer(url, remote, folder, timeout, progress)
+            os.replace(part, target)
+            return target
+        except MirrorError as error:
+            reasons.append(f"{url}: {error}")
+        except OSError as error:
+            raise write_error(error, target) from error
+    raise DataError(
+        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what came is kept), or get the "
+        f"file in another way and give it with --from."
+    )
+
+
+def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: bool) -> Path:
+    """All of one mirror's attempts; the partial file when its checksum is right."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{remote.name}.part"
+    failure = MirrorError("no answer")
+    for _ in range(ATTEMPTS):
+        had = size_of(part)
+        try:
+            receive(url, part, had, timeout, progress)
+            failure = MirrorError("the file has a wrong checksum", spoiled=True)
+        except MirrorError as error:
+            failure = error
+        except OSError as error:
+            if error.errno in FULL:
+                part.unlink(missing_ok=True)
+            raise
+        if part.exists() and md5_of(part) == remote.md5:  # even where the server promised another length
+            return part
+        if failure.spoiled:
+            part.unlink(missing_ok=True)
+        if size_of(part) <= had and not (failure.spoiled and had):
+            break  # nothing gained, and no doubtful beginning to blame for it
+    raise failure
+
+
+def size_of(path: Path) -> int:
+    """The file's size, 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> None:
+    """Append to `part` what the server sends from byte `had` on, or begin anew where it cannot resume."""
+    with connect(url, had, timeout) as response:
+        start = resumed_at(response, had)
+        total = promised(response, start)
+        first = next_block(response, start)
+        if start == 0 and re.match(rb"\s*<(!doctype|html|\?xml)", first[:64], re.IGNORECASE):
+            raise MirrorError("the server sent a web page in place of the file")
+        with (
+            part.open("r+b" if start else "wb") as file,
+            tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=not progress) as bar,
+        ):
+            file.seek(start)
+            file.truncate()
+            block, received = first, start
+            while block:
+                file.write(block)
+                bar.update(len(block))
+                received += len(block)
+                if received > MAX_BYTES:
+                    raise MirrorError(f"the server sends more than {MAX_BYTES >> 20} MB", spoiled=True)
+                file.flush()
+                block = next_block(response, received)
+    if total is not None and received < total:
+        raise MirrorError(f"the transfer broke off after {received} of {total} bytes")
+
+
+def connect(url: str, had: int, timeout: float) -> Any:
+    """The server's answer to a request for the file from byte `had` on."""
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": "handful", "Accept-Encoding": "identity"})
+        if had:
+            request.add_header("Range", f"bytes={had}-")
+        return urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        raise MirrorError(f"the server answered {error.code} {error.reason}", spoiled=error.code == 416) from error
+    except urllib.error.URLError as error:
+        raise MirrorError(f"cannot connect ({error.reason})") from error
+    except TimeoutError as error:
+        raise MirrorError(f"no answer within {timeout:g} seconds") from error
+    except (http.client.HTTPException, OSError, ValueError) as error:
+        raise MirrorError(f"cannot connect ({error})") from error
+
+
+def next_block(response: Any, received: int) -> bytes:
+    """The next bytes of the body; what the network does wrong is the mirror's failure, not the disk's."""
+    try:
+        block: bytes = response.read1(BLOCK)
+        return block
+    except TimeoutError as error:
+        raise MirrorError(f"the transfer stalled after {received} bytes") from error
+    except (http.client.HTTPException, OSError) as error:
+        raise MirrorError(f"the transfer broke off after {received} bytes ({error})") from error
+
+
+def resumed_at(response: Any, had: int) -> int:
+    """The byte at which the response begins: `had` if the server resumes, 0 if it sends all again."""
+    if response.status == 200:
+        return 0
+    content_range = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    if response.status == 206 and content_range and int(content_range[1]) == had:
+        return had
+    raise MirrorError(f"the server answered {response.status} to a request for the rest of the file")
+
+
+def promised(response: Any, start: int) -> int | None:
+    """The whole file's length by the server's word."""
+    length = response.headers.get("Content-Length", "")
+    return start + int(length) if length.isdigit() else None
+
+
+def md5_of(path: Path) -> str:
+    """The file's MD5, which its authors published; it guards against accidents and mix-ups, not against forgery."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

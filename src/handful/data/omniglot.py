@@ -1,0 +1,100 @@
+"""Omniglot (Lake et al., 2015): 1623 handwritten characters of 50 alphabets, drawn by 20 people each.
+
+As in the paper, drawings are rotated, then resized to 28 x 28, then inverted, so that ink is bright. A character in
+four rotations makes four classes. The resize is antialiased; the authors' code picks nearest pixels of 1-bit images.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from handful.data.archives import Blob, Tree
+from handful.data.contents import Contents, Source, decoded, expect_counts, joined
+from handful.data.decode import Decoding
+from handful.data.download import Remote
+from handful.data.official import PARTS, entries, ranges
+from handful.data.packing import Item
+from handful.errors import DataError
+
+DRAWING = re.compile(r"(?:^|/)([^/]+/character\d\d)/(\d{4}_\d\d\.png)$")
+DECODING = Decoding(28, 28, channels=1, fit="squash", invert=True)
+DRAWERS = 20
+
+Class = tuple[str, int]
+"""A character, "Alphabet/characterNN", and its rotation in quarter turns."""
+
+
+def read(trees: Sequence[Tree]) -> Contents:
+    """Both halves of Omniglot, from its two zips or from unpacked folders."""
+    drawings: dict[str, dict[str, Blob]] = {}
+    for tree in trees:
+        for name, blob in tree.files.items():
+            if match := DRAWING.search(name):
+                drawings.setdefault(match[1], {})[match[2]] = blob
+    if not drawings:
+        raise DataError(f"No drawings of Omniglot (Alphabet/characterNN/NNNN_DD.png) in {joined(trees)}.")
+    classes = vinyals_classes()
+    expect_counts(
+        {character: len(files) for character, files in drawings.items()},
+        dict.fromkeys([character for character, turns in classes if turns == 0], DRAWERS),
+        joined(trees),
+        "Omniglot (both images_background and images_evaluation are needed)",
+    )
+    items = [
+        Item(blob, f"{character}/{file}", turns)
+        for character, turns in classes
+        for file, blob in sorted(drawings[character].items())
+    ]
+    names = tuple(named(classes))
+    return Contents(
+        classes=names,
+        counts=(DRAWERS,) * len(names),
+        shape=DECODING.shape,
+        splits={
+            "vinyals": ranges({part: list(named(vinyals_classes(part))) for part in PARTS}, names),
+            "lake": ranges({part: list(named((c, 0) for c in characters("lake", part))) for part in PARTS}, names),
+        },
+        groups=tuple(character.split("/")[0] for character, _ in classes),
+        pixels=decoded(items, DECODING),
+    )
+
+
+def characters(split: str, part: str) -> list[str]:
+    """The characters of one part of a split, as "Alphabet/characterNN"."""
+    return [
+        f"{entry.name}/character{number:02d}"
+        for entry in entries(f"omniglot-{split}")
+        if entry.part == part
+        for number in entry.numbers
+    ]
+
+
+def vinyals_classes(*parts: str) -> list[Class]:
+    """The classes of some parts of the Vinyals split, or of all, upright characters of each part first."""
+    return [(c, turns) for part in parts or PARTS for turns in range(4) for c in characters("vinyals", part)]
+
+
+def named(classes: Iterable[Class]) -> Iterable[str]:
+    """The classes' names, "Alphabet/characterNN/rotDDD"."""
+    return (f"{character}/rot{90 * turns:03d}" for character, turns in classes)
+
+
+def _remote(name: str, md5: str) -> Remote:
+    path = f"brendenlake/omniglot/{{}}master/python/{name}"
+    mirrors = ("https://raw.githubusercontent.com/" + path.format(""), "https://github.com/" + path.format("raw/"))
+    return Remote(name, mirrors, md5)
+
+
+SOURCE = Source(
+    name="omniglot",
+    title="Omniglot: 1623 characters x 20 drawings, 28 x 28 grey",
+    licence="MIT",
+    how="handful data add omniglot (16 MB)",
+    read=read,
+    remotes=(
+        _remote("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
+        _remote("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
+    ),
+    archives=("images_background.zip", "images_evaluation.zip"),
+)

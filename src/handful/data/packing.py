@@ -1,0 +1,150 @@
+"""Decoding in all cores: images come back as chunks in the order asked for, with a few chunks in memory at a time.
+
+The workers are plain interpreters that run this module and talk over pipes. They need neither torch nor the caller's
+main module, so that packing works the same from a script, a notebook and the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import islice
+from types import TracebackType
+
+import numpy as np
+
+from handful.data.archives import Blob
+from handful.data.decode import Decoding, decode
+from handful.errors import DataError
+
+CHUNK_BYTES = 1 << 22
+INLINE = 1000
+"""Fewer images than this are decoded at once, without starting workers."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image to decode: where its bytes are, what to call it in an error, and how to turn it."""
+
+    blob: Blob
+    name: str
+    quarter_turns: int = 0
+
+
+def decode_all(items: Sequence[Item], decoding: Decoding, jobs: int | None = None) -> Iterator[np.ndarray]:
+    """The images in order, as chunks (k, height, width, channels) of a few megabytes."""
+    jobs = jobs or os.cpu_count() or 1
+    per_chunk = max(1, min(512, CHUNK_BYTES // (decoding.height * decoding.width * decoding.channels)))
+    chunks = (items[start : start + per_chunk] for start in range(0, len(items), per_chunk))
+    if jobs == 1 or len(items) < INLINE:
+        for chunk in chunks:
+            yield decode_chunk(chunk, decoding)
+        return
+    with Workers(jobs, decoding) as workers:
+        waiting: deque[Future[np.ndarray]] = deque(workers.submit(chunk) for chunk in islice(chunks, 2 * jobs))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(workers.submit(chunk) for chunk in islice(chunks, 1))
+
+
+def decode_chunk(items: Sequence[Item], decoding: Decoding) -> np.ndarray:
+    """The images (k, height, width, channels) of one chunk; the first that fails is named."""
+    pixels = np.empty((len(items), *decoding.shape), dtype=np.uint8)
+    for row, item in zip(pixels, items, strict=True):
+        try:
+            row[:] = decode(item.blob.read(), decoding, item.quarter_turns)
+        except DataError as error:
+            raise DataError(f"The image {item.name} {error}") from error
+        except Exception as error:  # a zip member with a bad checksum or method, a file that vanished
+            raise DataError(f"The image {item.name} cannot be read: {error}") from error
+    return pixels
+
+
+class Workers:
+    """A pool of interpreters, one for each thread that feeds it."""
+
+    def __init__(self, jobs: int, decoding: Decoding) -> None:
+        self._decoding = decoding
+        self._local = threading.local()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pool = ThreadPoolExecutor(jobs)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(self._processes):
+            process.kill()
+        self._pool.shutdown(wait=True)
+        for process in self._processes:
+            process.communicate()
+
+    def submit(self, items: Sequence[Item]) -> Future[np.ndarray]:
+        """Decode one chunk in whichever worker is free first."""
+        return self._pool.submit(self._decode, items)
+
+    def _decode(self, items: Sequence[Item]) -> np.ndarray:
+        process = self._process()
+        if process.stdin is None or process.stdout is None:
+            raise DataError("A decoding worker has no pipes.")
+        request = {"items": [asdict(item) for item in items], "decoding": asdict(self._decoding)}
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            reply = json.loads(process.stdout.readline() or "{}")
+        except (OSError, ValueError):
+            reply = {}
+        if "error" in reply:
+            raise DataError(str(reply["error"]))
+        pixels = process.stdout.read(int(reply.get("bytes", 0)))
+        shape = (len(items), *self._decoding.shape)
+        if len(pixels) != np.prod(shape):
+            raise DataError(
+                f"A decoding worker died between {items[0].name} and {items[-1].name}. The system may have run out of "
+                f"memory; try again with fewer jobs."
+            )
+        return np.frombuffer(pixels, dtype=np.uint8).reshape(shape)
+
+    def _process(self) -> subprocess.Popen[bytes]:
+        if not hasattr(self._local, "process"):
+            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+            self._local.process = subprocess.Popen(
+                [sys.executable, "-m", "handful.data.packing"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+            self._processes.append(self._local.process)
+        process: subprocess.Popen[bytes] = self._local.process
+        return process
+
+
+def serve() -> None:
+    """A worker: one JSON request a line on standard input, a JSON line and raw pixels on standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the caller's to handle, who then ends the workers
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        items = [Item(**{**item, "blob": Blob(**item["blob"])}) for item in request["items"]]
+        try:
+            pixels = decode_chunk(items, Decoding(**request["decoding"])).tobytes()
+        except DataError as error:
+            out.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        else:
+            out.write(json.dumps({"bytes": len(pixels)}).encode() + b"\n" + pixels)
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve()

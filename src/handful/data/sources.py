@@ -1,0 +1,13 @@
+"""The benchmarks that handful knows by name."""
+
+from __future__ import annotations
+
+from handful.data import cifar_fs, mini_imagenet, omniglot
+from handful.data.contents import Source
+
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (omniglot.SOURCE, cifar_fs.SOURCE, mini_imagenet.SOURCE)
+}
+
+DRAWN = "glyphs"
+"""Characters that handful draws itself: nothing to add, always there."""

@@ -1,0 +1,71 @@
+"""Cutting the classes of a folder of your own into train, val and test: by counts, by fractions, by a seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from handful.data.official import PARTS
+from handful.errors import InvalidOptionError, NotEnoughClassesError
+
+DEFAULT = "0.64/0.16/0.2"
+
+
+def split_sizes(split: str, n_classes: int) -> tuple[int, int, int]:
+    """How many classes train, val and test get: "64/16/20" are counts, "0.64/0.16/0.2" and "64%/16%/20%" fractions."""
+    try:
+        numbers = [float(text.strip().removesuffix("%")) for text in split.split("/")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(PARTS) or min(numbers) < 0 or not sum(numbers) < float("inf"):
+        raise InvalidOptionError(
+            f"A split is three counts or fractions for train/val/test, such as 64/16/20 or {DEFAULT}, "
+            f"but got '{split}'."
+        )
+    if "." in split or "%" in split:
+        return fraction_sizes(numbers, 100.0 if "%" in split else 1.0, n_classes, split)
+    if sum(numbers) != n_classes:
+        raise NotEnoughClassesError(
+            f"The split {split} wants {sum(numbers):.0f} classes, but there are {n_classes}. "
+            f"Give counts that sum to {n_classes}, or fractions such as {DEFAULT}."
+        )
+    train, val, test = (int(number) for number in numbers)
+    return train, val, test
+
+
+def fraction_sizes(fractions: Sequence[float], whole: float, n_classes: int, split: str) -> tuple[int, int, int]:
+    """Counts by the largest remainder; a part with a fraction above 0 gets at least one class."""
+    if abs(sum(fractions) - whole) > 1e-6 * whole:
+        raise InvalidOptionError(
+            f"The fractions of a split must sum to {whole:g}, but {split} sums to {sum(fractions):g}."
+        )
+    least = sum(fraction > 0 for fraction in fractions)
+    if n_classes < least:
+        raise NotEnoughClassesError(f"The split {split} needs at least {least} classes, but there are {n_classes}.")
+    exact = [fraction / whole * n_classes for fraction in fractions]
+    sizes = [max(int(size), int(size > 0)) for size in exact]
+    while sum(sizes) != n_classes:
+        step = 1 if sum(sizes) < n_classes else -1
+        gaps = [
+            step * (want - size) if size > 1 or step > 0 else -n_classes
+            for want, size in zip(exact, sizes, strict=True)
+        ]
+        sizes[gaps.index(max(gaps))] += step
+    train, val, test = sizes
+    return train, val, test
+
+
+def shuffled(names: Sequence[str], seed: int) -> list[str]:
+    """The names in an order that depends on the seed and on each name alone, on every machine and version."""
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+
+
+def cut(names: Sequence[str], split: str, seed: int) -> dict[str, list[str]]:
+    """The names dealt to train, val and test at random, each part in alphabetical order."""
+    train, val, _ = split_sizes(split, len(names))
+    order = shuffled(names, seed)
+    return {
+        "train": sorted(order[:train]),
+        "val": sorted(order[train : train + val]),
+        "test": sorted(order[train + val :]),
+    }

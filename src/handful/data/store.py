@@ -1,0 +1,211 @@
+"""The packed store: one file that holds a data set's images as raw pixels behind a small header, read by memory map.
+
+The file begins with a fixed prefix (a magic, the header's length and checksum), then the header as JSON, then, at the
+next multiple of 4096 bytes, the pixels: uint8 (n, height, width, channels), the images of a class together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from tqdm import tqdm
+
+from handful.data.cache import replacing
+from handful.errors import DataError
+
+if TYPE_CHECKING:
+    from handful.data.table import Benchmark, ImageTable
+
+SUFFIX = ".handful"
+FORMAT = 1
+PREFIX = struct.Struct("<16sII")
+MAGIC = b"handful images\r\n"
+ALIGNMENT = 4096
+BLOCK = 1 << 22
+UNHASHED = "0" * 64
+
+Ranges = tuple[tuple[int, int], ...]
+"""Runs of class numbers: (first, how many)."""
+Scheme = Mapping[str, Ranges]
+"""The classes of 'train', 'val' and 'test'."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a store holds. `content` is the SHA-256 of all that an episode can see: classes, splits and pixels."""
+
+    name: str
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    shape: tuple[int, int, int]
+    splits: Mapping[str, Scheme]
+    groups: tuple[str, ...] | None = None
+    source: str = ""
+    content: str = UNHASHED
+    format: int = FORMAT
+
+    @property
+    def n_images(self) -> int:
+        """How many images all classes have together."""
+        return sum(self.counts)
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of one image: height x width x channels."""
+        return prod(self.shape)
+
+    def hasher(self) -> Any:
+        """A SHA-256 that has seen all of the header but its origin, and now wants the pixels."""
+        seen = asdict(replace(self, content=UNHASHED, source="", name=""))
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode())
+
+    def encoded(self) -> bytes:
+        """Prefix, JSON and padding: all bytes before the pixels."""
+        body = json.dumps(asdict(self)).encode()
+        prefix = PREFIX.pack(MAGIC, len(body), zlib.crc32(body))
+        return prefix + body + b"\0" * (-(len(prefix) + len(body)) % ALIGNMENT)
+
+
+def store_path(root: Path, name: str) -> Path:
+    """The file of the data set `name` below `root`."""
+    return root / f"{name}{SUFFIX}"
+
+
+def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progress: bool = False) -> Header:
+    """Write chunks (k, height, width, channels) in the header's order; the store appears whole or not at all."""
+    hasher, written = header.hasher(), 0
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as file,
+        tqdm(total=header.n_images, unit=" images", desc=f"packing {header.name}", disable=not progress) as bar,
+    ):
+        file.write(header.encoded())
+        for chunk in chunks:
+            if chunk.dtype != np.uint8 or chunk.shape[1:] != tuple(header.shape):
+                raise DataError(f"A store of {header.shape} uint8 images was given {chunk.dtype} {chunk.shape[1:]}.")
+            pixels = np.ascontiguousarray(chunk).data
+            hasher.update(pixels)
+            file.write(pixels)
+            written += len(chunk)
+            bar.update(len(chunk))
+        if written != header.n_images:
+            raise DataError(f"'{header.name}' should have {header.n_images} images, but {written} came.")
+        complete = replace(header, content=hasher.hexdigest())
+        file.seek(0)
+        file.write(complete.encoded())
+        file.flush()
+        os.fsync(file.fileno())
+    return complete
+
+
+def read_header(path: Path) -> tuple[Header, int]:
+    """The header of a store and the offset of its pixels; damage that the sizes or the checksum show is refused."""
+    try:
+        with path.open("rb") as file:
+            header, offset = parse_header(file, path)
+            size = file.seek(0, 2)
+    except OSError as error:
+        raise DataError(f"Cannot read the data set {path}: {error.strerror or error}.") from error
+    expected = offset + header.n_images * header.image_bytes
+    if size != expected:
+        raise DataError(
+            f"The data set {path} is damaged: it should have {expected} bytes but has {size}. {remedy(path)}"
+        )
+    return header, offset
+
+
+def parse_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
+    """Prefix and JSON of an open store."""
+    prefix = file.read(PREFIX.size)
+    if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
+        raise DataError(f"{path} is not a data set packed by handful. {remedy(path)}")
+    _, length, checksum = PREFIX.unpack(prefix)
+    body = file.read(length)
+    if len(body) != length or zlib.crc32(body) != checksum:
+        raise DataError(f"The header of the data set {path} is damaged. {remedy(path)}")
+    fields = json.loads(body)
+    if fields["format"] != FORMAT:
+        raise DataError(
+            f"The data set {path} has format {fields['format']}, but this version of handful reads format {FORMAT}. "
+            f"{remedy(path)}"
+        )
+    return header_from(fields), -(-(PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
+
+
+def header_from(fields: dict[str, Any]) -> Header:
+    """The header whose JSON object is `fields`: lists become tuples."""
+    return Header(
+        name=fields["name"],
+        classes=tuple(fields["classes"]),
+        counts=tuple(fields["counts"]),
+        shape=tuple(fields["shape"]),
+        splits={
+            name: {part: tuple((first, n) for first, n in ranges) for part, ranges in scheme.items()}
+            for name, scheme in fields["splits"].items()
+        },
+        groups=None if fields["groups"] is None else tuple(fields["groups"]),
+        source=fields["source"],
+        content=fields["content"],
+    )
+
+
+def remedy(path: Path) -> str:
+    """The command that makes a store anew."""
+    name = path.name.removesuffix(SUFFIX)
+    return f"Remove it with `handful data remove {name}` and add it again with `handful data add {name}`."
+
+
+def check_store(path: Path, progress: bool = False) -> Header:
+    """Read every byte and compare with the header's hash."""
+    header, offset = read_header(path)
+    hasher, left = header.hasher(), header.n_images * header.image_bytes
+    with (
+        path.open("rb") as file,
+        tqdm(total=left, unit="B", unit_scale=True, desc=f"checking {header.name}", disable=not progress) as bar,
+    ):
+        file.seek(offset)
+        while block := file.read(BLOCK):
+            hasher.update(block)
+            bar.update(len(block))
+    if hasher.hexdigest() != header.content:
+        raise DataError(f"The pixels of the data set {path} are damaged: their hash does not match. {remedy(path)}")
+    return header
+
+
+def open_table(path: Path) -> tuple[Header, ImageTable]:
+    """The store as an image table whose images are a view of the memory map; no pixel is read."""
+    import torch
+
+    from handful.data.table import ImageTable
+
+    header, offset = read_header(path)
+    # copy-on-write, because torch wants memory that it may write to; the file itself never changes
+    mapped = np.memmap(path, dtype=np.uint8, mode="c", offset=offset, shape=(header.n_images, *header.shape))
+    images = torch.from_numpy(mapped).permute(0, 3, 1, 2)
+    return header, ImageTable(images, header.classes, header.counts, header.groups)
+
+
+def open_benchmark(path: Path, split: str | None = None) -> Benchmark:
+    """The store cut by one of its class splits, the first by default."""
+    from handful.data.table import Benchmark, ClassDataset
+
+    header, table = open_table(path)
+    scheme = split or next(iter(header.splits))
+    if scheme not in header.splits:
+        raise DataError(f"'{header.name}' has no class split '{scheme}', only: {', '.join(header.splits)}.")
+    parts = {
+        part: ClassDataset(part, table, tuple(number for first, n in ranges for number in range(first, first + n)))
+        for part, ranges in header.splits[scheme].items()
+    }
+    is_default = scheme == next(iter(header.splits))
+    return Benchmark(header.name if is_default else f"{header.name}/{scheme}", **parts)
