@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,7 @@ class Run:
             kept = [line for line in log.read_text().splitlines() if _episode_of(line) <= self.state.episode]
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
-    def train(self, save_every: int = 500) -> Iterator[Progress]:
+    def train(self, save_every: int = 500) -> Generator[Progress, None, None]:
         """Train to the end of the plan, saving as it goes; when the consumer stops early, the state is saved too."""
         recipe, saved = self.recipe, self.state.episode
         shape = RandomShots(

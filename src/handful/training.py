@@ -125,7 +125,8 @@ def train(
         rate = plan.rate_at(state.episode)
         loss, right = _update(state, episodes, rate, device)
         state.episode += plan.episodes_per_step
-        due = validate is not None and plan.validate_every and state.episode % plan.validate_every == 0
+        last = state.episode >= plan.episodes
+        due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
         scores = validate(model) if validate is not None and due else None
         improved = state.note(scores) if scores else ()
         yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)

@@ -24,6 +24,8 @@ class Train:
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
     resume: bool = False
     """Go on with the run in this folder, to the same bits; the recipe is the folder's, other flags are ignored."""
+    minutes: float = 0.0
+    """Stop after so many minutes, saved and ready to be resumed; 0 for no limit."""
     save_every: int = 500
     """Episodes between two checkpoints (validation always saves one)."""
     device: Device = "auto"
@@ -45,15 +47,18 @@ class Train:
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
         per_step = recipe.plan.episodes_per_step
         with tqdm(total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True) as bar:
-            for progress in run.train(self.save_every):
+            for progress in (steps := run.train(self.save_every)):
                 bar.update(per_step)
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)
                 if progress.scores:
                     scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in progress.scores.items())
                     mark = "  best so far" if "mean" in progress.improved else ""
                     bar.write(f"episode {progress.episode:>7,}  validation {scores}{mark}")
+                if self.minutes and progress.seconds > 60 * self.minutes:
+                    steps.close()
         best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
-        print(f"Done: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")
+        word = "Done" if run.state.finished else f"Stopped after {self.minutes:g} minutes"
+        print(f"{word}: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")
         print(f"Saved in {self.out}. Next: handful evaluate {self.out}")
         return 0
 
