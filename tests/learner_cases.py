@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +32,16 @@ class Case:
 
     def model(self) -> FewShotModel:
         """The model in double precision, so that tolerances can be tight, and in evaluation mode."""
-        with torch.random.fork_rng():
-            torch.manual_seed(1)
-            model = FewShotModel(*build_learner(self.name, tiny_embedding(self.maps), IMAGE, self.options)).double()
+        return deepcopy(_model(self.name, tuple(self.options.items()), self.maps))
+
+
+@cache
+def _model(name: str, options: tuple[tuple[str, Option], ...], maps: bool) -> FewShotModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = FewShotModel(*build_learner(name, tiny_embedding(maps), IMAGE, dict(options))).double()
         _warm_up(model)
-        return model.eval()
+    return model.eval()
 
 
 CASES = [
@@ -43,6 +50,20 @@ CASES = [
     Case("lrd2", {"lam": 1.0, "learn_lam": True, "learn_scale": True, "learn_bias": True}),
     Case("protonet", {"learn_scale": True}),
     Case("protonet", {"metric": "cosine", "learn_scale": True}),
+    Case("matching", {"learn_scale": True}),
+    Case("matching", {"context": True, "context_steps": 2}),
+    Case("siamese", {"hidden": 6}),
+    Case("relation", {"channels": 5}, maps=True),
+    Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6}),
+    Case("snail", {"way": WAY, "shot": 2, "width": 8}),
+    Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "learn_rates": True}),
+    Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "first_order": True}),
+    Case("maml", {"way": WAY, "steps": 2, "test_steps": 2, "rate": 0.1, "statistics": "batch"}),
+    Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
+    Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1}),
+    Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
+    Case("meta-lstm", {"way": WAY, "steps": 2, "hidden": 3}),
+    Case("transfer", {"classes": WAY}),
 ]
 
 

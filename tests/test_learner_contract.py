@@ -33,7 +33,8 @@ def test_logits_have_one_row_a_query_and_one_column_a_class(case: Case):
 
 @every_learner
 def test_every_parameter_gets_a_gradient_from_the_training_loss(case: Case):
-    model, batch = case.model().train(), episode(0, lead=(2,))
+    model = case.model().train()
+    batch = model.learner.pose(episode(0, lead=(2,)))
     model.learner.objective(model(batch), batch.query.targets).backward()
     missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not missing

@@ -136,7 +136,7 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     """One optimiser step on the next episodes; their mean loss and accuracy."""
     model, plan = state.model, state.plan
     model.train()
-    episode = episodes.batch(state.episode, plan.episodes_per_step).to(device)
+    episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(device)
     with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
         logits = model(episode)
     loss = model.learner.objective(logits, episode.query.targets)

@@ -69,6 +69,11 @@ class Conv4(nn.Module):
             return torch.flatten(fourth, 1)
         return torch.cat([torch.flatten(self.shrink(third), 1), torch.flatten(fourth, 1)], dim=1)
 
+    def feature_maps(self) -> nn.Sequential:
+        """The same blocks for learners that compare feature maps: no pooling in the last two, nothing flattened."""
+        first, second, third, fourth = self.blocks
+        return nn.Sequential(first, second, _unpooled(third), _unpooled(fourth))
+
 
 def conv4(
     width: Width = "64C",
@@ -92,3 +97,7 @@ def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -
         nn.LeakyReLU(LEAK),
     ]
     return nn.Sequential(*layers, nn.Dropout(dropout)) if dropout else nn.Sequential(*layers)
+
+
+def _unpooled(block: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*(layer for layer in block.children() if not isinstance(layer, nn.MaxPool2d)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from handful.errors import ShapeError
 
@@ -44,3 +44,18 @@ class Episode:
     def to(self, device: torch.device) -> Episode:
         """The same episode on another device."""
         return Episode(self.support.to(device), self.query.to(device), self.classes.to(device))
+
+    def over_classes(self, count: int) -> Episode:
+        """Plain classification: every image is a query, labelled by its class among all `count` of the split."""
+        if int(self.classes.max()) >= count:
+            raise ShapeError(
+                f"The episode holds class number {int(self.classes.max())} of its split, but only {count} classes were "
+                f"planned for. Set their number to that of the training split."
+            )
+        lead = self.classes.ndim - 1
+        inputs = torch.cat([self.support.inputs, self.query.inputs], dim=lead)
+        within = torch.cat([self.support.targets, self.query.targets], dim=-2).argmax(-1)  # (..., n + q)
+        targets = nn.functional.one_hot(self.classes.gather(-1, within), count).to(self.query.targets.dtype)
+        nothing = LabelledSet(inputs.narrow(lead, 0, 0), targets.narrow(lead, 0, 0))
+        every = torch.arange(count, device=self.classes.device).expand(*self.classes.shape[:-1], -1)
+        return Episode(nothing, LabelledSet(inputs, targets), every)

@@ -1,8 +1,32 @@
 """Base learners: from a labelled support set to a predictor, all on one interface."""
 
 from handful.learners.base import BaseLearner, KernelLearner, Limits, Predictor
+from handful.learners.gnn import GNN
 from handful.learners.lrd2 import LRD2
+from handful.learners.maml import MAML
+from handful.learners.matching import MatchingNet
+from handful.learners.meta_lstm import MetaLSTM
 from handful.learners.prototype import ProtoNet
 from handful.learners.r2d2 import R2D2
+from handful.learners.relation import RelationNet
+from handful.learners.siamese import Siamese
+from handful.learners.snail import SNAIL
+from handful.learners.transfer import Transfer
 
-__all__ = ["LRD2", "R2D2", "BaseLearner", "KernelLearner", "Limits", "Predictor", "ProtoNet"]
+__all__ = [
+    "GNN",
+    "LRD2",
+    "MAML",
+    "R2D2",
+    "SNAIL",
+    "BaseLearner",
+    "KernelLearner",
+    "Limits",
+    "MatchingNet",
+    "MetaLSTM",
+    "Predictor",
+    "ProtoNet",
+    "RelationNet",
+    "Siamese",
+    "Transfer",
+]

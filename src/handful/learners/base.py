@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from handful.episodes import Episode
 from handful.errors import NotFiniteError, ShapeError
 
 Predictor = Callable[[Tensor], Tensor]
@@ -23,7 +24,8 @@ class Limits:
     """What a learner cannot do, declared so that nobody needs to ask for its class."""
 
     way: int | None = None
-    """The only number of classes it works with, or None."""
+    """The only number of classes it works with, or None. If fixed, each class has trained outputs of its own, so that
+    the answer may depend on how classes are numbered."""
     order_dependent: bool = False
     """Whether the answer depends on the order of the support set."""
     transductive: bool = False
@@ -50,6 +52,8 @@ class BaseLearner(nn.Module, ABC):
         lambda logits, targets: nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))
     )
     """The episode's loss L of eq. 1, from query logits and one-hot targets."""
+    pose: Callable[[Episode], Episode] = staticmethod(lambda episode: episode)
+    """The problem that training makes of a sampled episode: by default the episode itself."""
 
     @abstractmethod
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner
+from handful.learners.gnn import GNN
 from handful.learners.lrd2 import LRD2
+from handful.learners.maml import MAML
+from handful.learners.matching import MatchingNet
+from handful.learners.meta_lstm import MetaLSTM
 from handful.learners.prototype import ProtoNet
 from handful.learners.r2d2 import R2D2
+from handful.learners.relation import RelationNet
+from handful.learners.siamese import Siamese
+from handful.learners.snail import SNAIL
+from handful.learners.transfer import Transfer
 
 Option = bool | int | float | str
 Built = tuple[nn.Module, BaseLearner]
@@ -28,18 +38,29 @@ def build_learner(
     return BUILDERS[name](embedding, image_shape, options)
 
 
+def feature_shape(embedding: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
+    """The shape of what an embedding gives for one image of this shape."""
+    training = embedding.training
+    like = next(embedding.parameters(), torch.empty(0))
+    with torch.no_grad():
+        features = embedding.eval()(like.new_zeros(1, *image_shape))
+    embedding.train(training)
+    return tuple(features.shape[1:])
+
+
 def embedding_size(embedding: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """The number of features that an embedding gives for images of this shape."""
-    training = embedding.training
-    with torch.no_grad():
-        features = embedding.eval()(torch.zeros(1, *image_shape))
-    embedding.train(training)
-    return int(features.numel())
+    return math.prod(feature_shape(embedding, image_shape))
 
 
-def check_options(name: str, cls: type[BaseLearner], options: Mapping[str, Option]) -> None:
-    """Refuse an option that the learner does not have, or one of another type than its default's."""
-    parameters = inspect.signature(cls).parameters
+def check_options(
+    name: str, cls: type[BaseLearner], options: Mapping[str, Option], given: Collection[str] = ()
+) -> None:
+    """Refuse an option that the learner does not have or that is missing, or one of another type than its default's.
+
+    `given` names the constructor's arguments that come from the embedding and are no options.
+    """
+    parameters = {key: each for key, each in inspect.signature(cls).parameters.items() if key not in given}
     for key, value in options.items():
         if key not in parameters:
             raise InvalidOptionError(f"Learner {name} has no option '{key}'. It has: {', '.join(parameters)}.")
@@ -51,19 +72,82 @@ def check_options(name: str, cls: type[BaseLearner], options: Mapping[str, Optio
             raise InvalidOptionError(
                 f"Option '{key}' of learner {name} takes a {wanted.__name__} like {default!r}, but got {value!r}."
             )
+    missing = [key for key, each in parameters.items() if each.default is inspect.Parameter.empty]
+    if missing_here := [key for key in missing if key not in options]:
+        raise InvalidOptionError(f"Learner {name} needs the option '{missing_here[0]}'.")
 
 
-def _on_features(name: str, cls: type[BaseLearner]) -> Builder:
+Given = tuple[nn.Module, dict[str, Any]]
+"""The embedding that remains in front of the learner, and what the learner's constructor gets from it."""
+
+
+def _builder(
+    name: str, cls: type[BaseLearner], give: Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
+) -> Builder:
     def build(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
-        check_options(name, cls, options)
-        sized = {"features": embedding_size(embedding, image_shape)} if options.get("prior") == "diagonal" else {}
-        return embedding, cls(**{**sized, **options})
+        remaining, given = give(embedding, image_shape, options)
+        check_options(name, cls, options, given)
+        return remaining, cls(**given, **options)
 
     return build
 
 
+def _nothing(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    return embedding, {}
+
+
+def _size(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    return embedding, {"features": embedding_size(embedding, image_shape)}
+
+
+def _size_for(key: str, value: Option) -> Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]:
+    """The embedding's size, but only for learners with this option."""
+    return lambda embedding, image_shape, options: (
+        _size(embedding, image_shape, options) if options.get(key) == value else (embedding, {})
+    )
+
+
+def _head(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    """A linear layer on the embedding, for the learner to adapt."""
+    return embedding, {"network": nn.Linear(embedding_size(embedding, image_shape), _way(options))}
+
+
+def _network(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    """The embedding and a linear layer, all for the learner to adapt; images reach it as they are."""
+    head = nn.Linear(embedding_size(embedding, image_shape), _way(options))
+    return nn.Identity(), {"network": nn.Sequential(embedding, head)}
+
+
+def _maps(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    """An embedding that gives feature maps: as it is, or by its own method `feature_maps`."""
+    maps: nn.Module = getattr(embedding, "feature_maps", lambda: embedding)()
+    shape = feature_shape(maps, image_shape)
+    if len(shape) != 3:
+        raise InvalidOptionError(
+            f"This learner compares feature maps (channels, height, width), but the embedding gives features of shape "
+            f"{shape}. Use an embedding that does not flatten them, or that has a method `feature_maps`."
+        )
+    return maps, {"shape": shape}
+
+
+def _way(options: Mapping[str, Option]) -> int:
+    way = options.get("way", 5)
+    if not isinstance(way, int) or way < 2:
+        raise InvalidOptionError(f"way must be a whole number of at least 2, but got {way!r}.")
+    return way
+
+
 BUILDERS: dict[str, Builder] = {
-    "r2d2": _on_features("r2d2", R2D2),
-    "lrd2": _on_features("lrd2", LRD2),
-    "protonet": _on_features("protonet", ProtoNet),
+    "r2d2": _builder("r2d2", R2D2, _size_for("prior", "diagonal")),
+    "lrd2": _builder("lrd2", LRD2, _nothing),
+    "protonet": _builder("protonet", ProtoNet, _nothing),
+    "matching": _builder("matching", MatchingNet, _size_for("context", True)),
+    "siamese": _builder("siamese", Siamese, _size),
+    "relation": _builder("relation", RelationNet, _maps),
+    "gnn": _builder("gnn", GNN, _size),
+    "snail": _builder("snail", SNAIL, _size),
+    "maml": _builder("maml", MAML, _network),
+    "anil": _builder("anil", MAML, _head),
+    "meta-lstm": _builder("meta-lstm", MetaLSTM, _network),
+    "transfer": _builder("transfer", Transfer, _size),
 }

@@ -1,0 +1,68 @@
+"""MAML: a starting point from which a few gradient steps suffice (Finn et al. 2017, algorithm 2); ANIL, its head alone.
+
+With the support loss L_S, the weights of an episode are theta_0 = theta, theta_k+1 = theta_k - rate grad L_S(theta_k),
+and the query loss at theta_steps is minimised over theta through all steps. ANIL (Raghu et al. 2020) adapts the last
+layer only: the same learner on the features of an embedding that stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.adapting import AdaptingLearner, Batching
+from handful.learners.network import Statistics, Weights
+
+
+class MAML(AdaptingLearner):
+    """Gradient descent on the support loss from meta-learnt weights of a `network` with one output a class.
+
+    `steps` and `rate` hold in training mode, `test_steps` and `test_rate` (as `rate`, if not given) in evaluation mode.
+    `first_order` leaves out second derivatives. `learn_rates` learns one rate for each weight tensor, as a logarithm.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        way: int = 5,
+        *,
+        steps: int = 5,
+        test_steps: int = 10,
+        rate: float = 0.01,
+        test_rate: float | None = None,
+        first_order: bool = False,
+        learn_rates: bool = False,
+        statistics: Statistics = "support",
+        batching: Batching = "loop",
+    ) -> None:
+        super().__init__(network, way, statistics, batching)
+        if steps < 1 or test_steps < 1:
+            raise InvalidOptionError(f"steps and test_steps must be at least 1, but got {steps} and {test_steps}.")
+        if rate <= 0 or (test_rate is not None and test_rate <= 0):
+            raise InvalidOptionError(f"Inner rates must be positive, but got {rate} and {test_rate}.")
+        if learn_rates and test_rate is not None:
+            raise InvalidOptionError("Learnt inner rates hold for training and test: leave out test_rate.")
+        self.steps, self.test_steps, self.first_order, self.test_rate = steps, test_steps, first_order, test_rate
+        start = torch.full((len(self.network.start()),), math.log(rate))
+        self.log_rates = nn.Parameter(start, requires_grad=learn_rates)
+
+    def adapt(self, support: Tensor, targets: Tensor) -> Weights:
+        """The weights after the inner loop of one episode, differentiable in those before it."""
+        weights = self.network.start()
+        for _ in range(self.steps if self.training else self.test_steps):
+            weights = self._step(weights, support, targets)
+        return weights
+
+    def _step(self, weights: Weights, support: Tensor, targets: Tensor) -> Weights:
+        at = {name: weight.detach() for name, weight in weights.items()} if self.first_order else weights
+        slope = torch.func.grad(self.network.loss)(at, support.detach() if self.first_order else support, targets)
+        rates = self._rates()
+        return {name: weight - rates[i] * slope[name] for i, (name, weight) in enumerate(weights.items())}
+
+    def _rates(self) -> Tensor:
+        if self.test_rate is not None and not self.training:
+            return torch.full_like(self.log_rates, self.test_rate)
+        return self.log_rates.exp()

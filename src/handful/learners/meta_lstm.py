@@ -1,0 +1,101 @@
+"""Meta-LSTM: an LSTM as the optimiser of a network (Ravi and Larochelle 2017, section 3).
+
+The weights are the cell state of a gated update, theta_t = f_t theta_t-1 - i_t g_t, with g_t the gradient of the
+support loss L_t; i_t = sigma(W_i [h_t, theta_t-1, i_t-1] + b_i) is a learnt rate of each weight and f_t, likewise, how
+much of the weight to keep. h_t is the state of an ordinary LSTM that reads g_t and L_t, preprocessed, for each weight
+by itself, with parameters shared by all weights. theta_0 is learnt too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.adapting import AdaptingLearner, Batching
+from handful.learners.network import Statistics, Weights
+
+LOG_RANGE = 10.0
+"""p of the preprocessing: values down to exp(-p) are given by their logarithm."""
+
+
+class MetaLSTM(AdaptingLearner):
+    """A learnt, per-weight gated update rule with `hidden` units and a learnt initial state.
+
+    `rate` and `keep` are what the input and forget gates give before anything is learnt. As in the paper, gradients
+    are inputs of the optimiser and are not differentiated themselves.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        way: int = 5,
+        *,
+        steps: int = 12,
+        test_steps: int | None = None,
+        hidden: int = 20,
+        rate: float = 0.01,
+        keep: float = 0.993,
+        statistics: Statistics = "support",
+        batching: Batching = "loop",
+    ) -> None:
+        super().__init__(network, way, statistics, batching)
+        if steps < 1 or (test_steps is not None and test_steps < 1) or hidden < 1:
+            raise InvalidOptionError(
+                f"steps, test_steps and hidden must be at least 1, but got {steps}, {test_steps} and {hidden}."
+            )
+        if not (0 < rate < 1 and 0 < keep < 1):
+            raise InvalidOptionError(f"rate and keep are values of a gate, in (0, 1), but got {rate} and {keep}.")
+        self.steps, self.test_steps = steps, test_steps or steps
+        self.reader = nn.LSTMCell(4, hidden)
+        self.input_gate, self.forget_gate = _gate(hidden + 2, rate), _gate(hidden + 2, keep)
+
+    def adapt(self, support: Tensor, targets: Tensor) -> Weights:
+        """Run the learnt optimiser on one episode."""
+        start = self.network.start()
+        theta = torch.cat([weight.flatten() for weight in start.values()])
+        state: tuple[Tensor, Tensor] | None = None
+        rate, keep = torch.zeros_like(theta), torch.ones_like(theta)
+        for _ in range(self.steps if self.training else self.test_steps):
+            loss, slope = self._slope(theta, start, support, targets)
+            state = self.reader(torch.cat([preprocess(slope), preprocess(loss).expand(len(theta), 2)], dim=-1), state)
+            rate = _open(self.input_gate, state[0], theta, rate)
+            keep = _open(self.forget_gate, state[0], theta, keep)
+            theta = keep * theta - rate * slope
+        return _named(theta, start)
+
+    def _slope(self, theta: Tensor, like: Weights, support: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The support loss and its gradient in all weights, (p,), as plain numbers."""
+        losses = torch.func.grad_and_value(self.network.loss)
+        slopes, loss = losses(_named(theta.detach(), like), support.detach(), targets)
+        return loss, torch.cat([slope.flatten() for slope in slopes.values()])
+
+
+def preprocess(values: Tensor) -> Tensor:
+    """Magnitude and sign of numbers of any size (their appendix): (...) -> (..., 2).
+
+    (log|x| / p, sign x) where |x| >= exp(-p), else (-1, exp(p) x).
+    """
+    floor = math.exp(-LOG_RANGE)
+    large = values.abs() >= floor
+    magnitude = torch.where(large, values.abs().clamp_min(floor).log() / LOG_RANGE, -1.0)
+    return torch.stack([magnitude, torch.where(large, values.sign(), values / floor)], dim=-1)
+
+
+def _gate(fan_in: int, value: float) -> nn.Linear:
+    gate = nn.Linear(fan_in, 1)
+    nn.init.normal_(gate.weight, std=0.01)
+    nn.init.constant_(gate.bias, math.log(value / (1 - value)))
+    return gate
+
+
+def _open(gate: nn.Linear, hidden: Tensor, theta: Tensor, before: Tensor) -> Tensor:
+    seen = torch.cat([hidden, theta.unsqueeze(-1), before.unsqueeze(-1)], dim=-1)
+    return torch.sigmoid(gate(seen)).squeeze(-1)
+
+
+def _named(theta: Tensor, like: Weights) -> Weights:
+    parts = theta.split([weight.numel() for weight in like.values()])
+    return {name: part.reshape(weight.shape) for part, (name, weight) in zip(parts, like.items(), strict=True)}

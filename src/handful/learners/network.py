@@ -1,0 +1,91 @@
+"""A network as a function of its weights, for learners that adapt all of them to each episode."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from handful.errors import InvalidOptionError
+
+Weights = dict[str, Tensor]
+Statistics = Literal["support", "batch"]
+
+
+class EpisodeNorm(nn.Module):
+    """Batch norm by the moments of the episode at hand: of the first `first` images of the batch, or of all if 0.
+
+    It keeps no running averages. With `first` = n over a batch of n support images and any queries, the queries are
+    normalised by the support's moments (Bronskill et al. 2020 call it MetaBN), and no query sees another.
+    """
+
+    first: Tensor
+
+    def __init__(self, like: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(like.weight.detach().clone())
+        self.bias = nn.Parameter(like.bias.detach().clone())
+        self.eps = like.eps
+        # a buffer, so that a call can set it like the weights, without writing to the module
+        self.register_buffer("first", torch.tensor(0), persistent=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(n, channels, height, width) -> the same shape."""
+        first = int(self.first)
+        if not first:
+            return nn.functional.batch_norm(maps, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        var, mean = torch.var_mean(maps[:first], dim=(0, 2, 3), correction=0, keepdim=True)
+        scale = torch.rsqrt(var + self.eps) * self.weight[:, None, None]
+        return maps * scale + (self.bias[:, None, None] - mean * scale)
+
+
+class AdaptedNetwork(nn.Module):
+    """From weights and images to logits. Its own weights are the starting point; a call never writes to them.
+
+    `statistics` says by whose moments batch norm normalises a query: the support's, so that each query is answered
+    alone, or those of all queries together, as the original methods do, which makes them transductive.
+    """
+
+    def __init__(self, network: nn.Module, statistics: Statistics = "support") -> None:
+        super().__init__()
+        if statistics not in ("support", "batch"):
+            raise InvalidOptionError(f"statistics must be 'support' or 'batch', but got '{statistics}'.")
+        self.body = _with_episode_norms(network)
+        self._norms = [
+            f"body.{name}.first" for name, module in self.body.named_modules() if isinstance(module, EpisodeNorm)
+        ]
+        self.with_support = bool(self._norms) and statistics == "support"
+        self.transductive = bool(self._norms) and statistics == "batch"
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs (n, ...) -> logits (n, way), with the weights of the starting point."""
+        logits: Tensor = self.body(inputs)
+        return logits
+
+    def start(self) -> Weights:
+        """The weights before adaptation, by name."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def loss(self, weights: Weights, support: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy on the support set, (n, ...) and (n, way)."""
+        return nn.functional.cross_entropy(functional_call(self, weights, (support,)), targets)
+
+    def logits(self, weights: Weights, support: Tensor, query: Tensor) -> Tensor:
+        """Logits of queries (q, ...) -> (q, way)."""
+        if not self.with_support:
+            answer: Tensor = functional_call(self, weights, (query,))
+            return answer
+        first = torch.tensor(len(support))
+        settings = {**weights, **dict.fromkeys(self._norms, first)}
+        together: Tensor = functional_call(self, settings, (torch.cat([support, query]),))
+        return together[len(support) :]
+
+
+def _with_episode_norms(network: nn.Module) -> nn.Module:
+    if isinstance(network, nn.BatchNorm2d):
+        return EpisodeNorm(network)
+    for name, child in list(network.named_children()):
+        setattr(network, name, _with_episode_norms(child))
+    return network

@@ -1,0 +1,55 @@
+"""Siamese networks: verification of pairs by a learnt weighted L1 metric (Koch et al. 2015, section 3).
+
+Two images are of one class with probability p = sigma(sum_j alpha_j |h_j - h'_j| + b), h = sigma(V x + c). Trained on
+pairs; an N-way problem is answered by the class whose examples are most probably the query's kin.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.base import BaseLearner, Predictor, check_support
+from handful.learners.chunks import by_chunks
+
+
+class Siamese(BaseLearner):
+    """The logit of a class is the mean over its examples of the log-odds that query and example are a pair.
+
+    Train with one shot: then the logits are those of the pairs of each query with each support image, and the loss is
+    that of verification, with pairs of one class weighted to count as much as the others together.
+    """
+
+    def __init__(self, features: int, hidden: int = 4096) -> None:
+        super().__init__()
+        if hidden < 1:
+            raise InvalidOptionError(f"hidden must be at least 1, but got {hidden}.")
+        self.encode = nn.Linear(features, hidden)
+        self.weigh = nn.Linear(hidden, 1)
+        self.objective = pair_loss
+
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
+        check_support(support, targets)
+        codes = torch.sigmoid(self.encode(support.reshape(-1, *support.shape[-2:])))  # (b, n, hidden)
+        weights = (targets / targets.sum(-2, keepdim=True)).to(support.dtype)  # (..., n, way)
+        cost = codes.shape[-1] * codes.shape[-2]
+
+        def predictor(query: Tensor) -> Tensor:
+            queries = torch.sigmoid(self.encode(query))
+            pairs = by_chunks(self._odds, codes, queries.reshape(-1, *queries.shape[-2:]), cost)  # (b, q, n)
+            return pairs.reshape(*query.shape[:-1], -1) @ weights
+
+        return predictor
+
+    def _odds(self, support: Tensor, query: Tensor) -> Tensor:
+        apart = (query.unsqueeze(-2) - support.unsqueeze(-3)).abs()  # (b, q, n, hidden)
+        odds: Tensor = self.weigh(apart)
+        return odds.squeeze(-1)
+
+
+def pair_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy of all pairs; the one true pair of a query weighs as much as its way - 1 false ones."""
+    others = torch.tensor(targets.shape[-1] - 1.0, dtype=logits.dtype, device=logits.device)
+    return nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), pos_weight=others)

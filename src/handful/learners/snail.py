@@ -1,0 +1,120 @@
+"""SNAIL: temporal convolutions and causal attention over a sequence (Mishra et al. 2018, section 3).
+
+The sequence is (x_1, y_1), ..., (x_n, y_n), (x, 0): the support, then one query without its label, whose position gives
+the logits. Blocks append to what they get: attention softmax(q k^T / sqrt(d)) v over all earlier positions, and stacks
+of causal convolutions of kernel 2 and dilation 1, 2, 4, ... with gates, tanh(a) sigma(b).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.base import BaseLearner, Limits, Predictor, check_support
+from handful.learners.order import shuffled
+
+Streams = tuple[Tensor, Tensor]
+"""Activations at the support's positions (b, n, c) and at the last position, for each query (b, q, c)."""
+
+
+class SNAIL(BaseLearner):
+    """The paper's Omniglot stack, two convolution stacks between three attention blocks, scaled by `width`.
+
+    No position looks ahead, so the support's activations are the same for all queries: they are computed once, and each
+    query adds its own last position. The convolutions reach back over `shot` examples of each class; longer sequences
+    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled.
+    """
+
+    def __init__(self, features: int, way: int = 5, *, shot: int = 1, width: int = 128) -> None:
+        super().__init__()
+        if shot < 1 or width < 4:
+            raise InvalidOptionError(f"shot must be at least 1 and width at least 4, but got {shot} and {width}.")
+        self.limits = Limits(way=way, order_dependent=True)
+        dilations = [2**power for power in range(math.ceil(math.log2(way * shot + 1)))]
+        blocks: list[_Attention | _Convolutions] = []
+        channels = features + way
+        for keys, values in ((width // 2, width // 4), (2 * width, width), (4 * width, 2 * width)):
+            if blocks:
+                blocks.append(_Convolutions(channels, width, dilations))
+                channels = blocks[-1].channels
+            blocks.append(_Attention(channels, keys, values))
+            channels = blocks[-1].channels
+        self.blocks = nn.ModuleList(blocks)
+        self.classify = nn.Linear(channels, way)
+
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
+        check_support(support, targets, self.limits.way)
+        if self.training:
+            support, targets = shuffled(support, targets)
+        n, way = targets.shape[-2:]
+        sequence = torch.cat([support, targets.to(support.dtype)], dim=-1).reshape(-1, n, support.shape[-1] + way)
+
+        def predictor(query: Tensor) -> Tensor:
+            last = torch.cat([query, query.new_zeros(*query.shape[:-1], way)], dim=-1)
+            streams = sequence, last.reshape(len(sequence), -1, last.shape[-1])
+            for block in self.blocks:
+                streams = block(streams)
+            logits: Tensor = self.classify(streams[1])
+            return logits.reshape(*query.shape[:-1], way)
+
+        return predictor
+
+
+class _Attention(nn.Module):
+    """Causal attention over the sequence, a position itself included, appended to the activations."""
+
+    def __init__(self, channels: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.channels = channels + values
+        self.project = nn.Linear(channels, 2 * keys + values)
+        self.sizes = (keys, keys, values)
+
+    def forward(self, streams: Streams) -> Streams:
+        """Append what each position reads from itself and those before it."""
+        support, last = streams
+        queries, keys, values = self.project(support).split(self.sizes, dim=-1)
+        ahead = torch.ones(support.shape[1], support.shape[1], dtype=torch.bool, device=support.device).triu(1)
+        scores = (queries @ keys.mT / math.sqrt(self.sizes[0])).masked_fill(ahead, -torch.inf)
+        read = torch.softmax(scores, dim=-1) @ values
+        asked, own_keys, own_values = self.project(last).split(self.sizes, dim=-1)
+        own = (asked * own_keys).sum(-1, keepdim=True)  # (b, q, 1)
+        scores = torch.cat([asked @ keys.mT, own], dim=-1) / math.sqrt(self.sizes[0])  # (b, q, n + 1)
+        weights = torch.softmax(scores, dim=-1)
+        read_last = weights[..., :-1] @ values + weights[..., -1:] * own_values
+        return torch.cat([support, read], dim=-1), torch.cat([last, read_last], dim=-1)
+
+
+class _Convolutions(nn.Module):
+    """Gated causal convolutions of growing dilation, each appended to the activations (TCBlock)."""
+
+    def __init__(self, channels: int, growth: int, dilations: Sequence[int]) -> None:
+        super().__init__()
+        self.dilations = tuple(dilations)
+        self.now = nn.ModuleList(nn.Linear(channels + growth * i, 2 * growth) for i in range(len(self.dilations)))
+        self.before = nn.ModuleList(
+            nn.Linear(channels + growth * i, 2 * growth, bias=False) for i in range(len(self.dilations))
+        )
+        self.channels = channels + growth * len(self.dilations)
+
+    def forward(self, streams: Streams) -> Streams:
+        """Append one output a dilation."""
+        support, last = streams
+        n = support.shape[1]
+        for now, before, dilation in zip(self.now, self.before, self.dilations, strict=True):
+            past = nn.functional.pad(before(support), (0, 0, dilation, 0))  # at t, the view of position t - dilation
+            out, out_last = now(support) + past[:, :n], now(last)
+            if dilation <= n:
+                out_last = out_last + past[:, n : n + 1]
+            support = torch.cat([support, _gated(out)], dim=-1)
+            last = torch.cat([last, _gated(out_last)], dim=-1)
+        return support, last
+
+
+def _gated(values: Tensor) -> Tensor:
+    signal, gate = values.chunk(2, dim=-1)
+    return torch.tanh(signal) * torch.sigmoid(gate)

@@ -1,0 +1,35 @@
+"""The pre-trained baseline: plain classification of the training classes, then ridge regression (appendix A)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from handful.episodes import Episode
+from handful.errors import InvalidOptionError
+from handful.learners.base import BaseLearner, KernelLearner, Predictor
+from handful.learners.r2d2 import R2D2
+
+
+class Transfer(BaseLearner):
+    """In training mode a linear layer with an output for each of `classes` training classes, by cross-entropy;
+    in evaluation mode R2-D2's ridge regression on the features as they are, with nothing meta-learnt.
+    """
+
+    def __init__(self, features: int, classes: int, *, lam: float = 50.0) -> None:
+        super().__init__()
+        if classes < 2:
+            raise InvalidOptionError(f"Transfer needs the number of training classes, at least 2, but got {classes}.")
+        self.classify = nn.Linear(features, classes)
+        self.ridge = R2D2(lam, learn_scale=False, learn_bias=False)
+        self.pose = partial(Episode.over_classes, count=classes)
+
+    @property
+    def kernel(self) -> KernelLearner:
+        """The ridge regression of evaluation mode."""
+        return self.ridge
+
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        """In training the support is not looked at: the classes are those of the whole training split."""
+        return self.classify if self.training else self.ridge.fit(support, targets)

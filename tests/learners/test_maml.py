@@ -1,0 +1,144 @@
+"""MAML: its meta-gradient against finite differences, its inner loop against steps written out by hand."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from handful.errors import InvalidOptionError
+from handful.learners import MAML
+from handful.learners.network import AdaptedNetwork, EpisodeNorm
+
+# the same operations in another order, in double precision
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@pytest.fixture
+def episode() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    support, query = (torch.randn(n, 4, generator=generator) for n in (6, 5))
+    return support, torch.eye(3).repeat(2, 1), query, torch.eye(3)[[0, 1, 2, 1, 0]]
+
+
+def smooth_network() -> nn.Sequential:
+    """No kinks, so that finite differences are honest."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def query_loss(learner: MAML, episode: tuple[Tensor, Tensor, Tensor, Tensor]) -> Tensor:
+    support, targets, query, truth = episode
+    return cross_entropy(learner.fit(support, targets)(query), truth)
+
+
+@pytest.mark.parametrize("batching", ["loop", "vmap"])
+def test_the_meta_gradient_equals_finite_differences_of_the_adapted_loss(episode, batching):
+    learner = MAML(smooth_network(), 3, steps=3, rate=0.3, learn_rates=True, batching=batching)
+    query_loss(learner, episode).backward()
+    for parameter in learner.parameters():
+        direction = torch.randn_like(parameter)
+        step = 1e-5 * direction
+        with torch.no_grad():
+            parameter.add_(step)
+            above = query_loss(learner, episode)
+            parameter.sub_(2 * step)
+            below = query_loss(learner, episode)
+            parameter.add_(step)
+        slope = (above - below) / 2e-5
+        # a central difference with step h errs by about h^2 = 1e-10 and by rounding / h = 1e-11
+        torch.testing.assert_close((parameter.grad * direction).sum(), slope, rtol=1e-6, atol=1e-9)
+
+
+def test_the_first_order_gradient_is_that_of_the_query_loss_at_the_adapted_weights(episode):
+    network = smooth_network()
+    learner = MAML(network, 3, steps=3, rate=0.3, first_order=True)
+    query_loss(learner, episode).backward()
+    support, targets, query, truth = episode
+    plain = smooth_network()
+    for _ in range(3):
+        slopes = torch.autograd.grad(cross_entropy(plain(support), targets), plain.parameters())
+        for parameter, slope in zip(plain.parameters(), slopes, strict=True):
+            parameter.data -= 0.3 * slope
+    expected = torch.autograd.grad(cross_entropy(plain(query), truth), plain.parameters())
+    for parameter, slope in zip(learner.network.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, slope, **CLOSE)
+
+
+def test_first_and_second_order_agree_in_their_predictions_but_not_in_their_gradients(episode):
+    exact, first = (MAML(smooth_network(), 3, rate=0.3, first_order=order) for order in (False, True))
+    losses = [query_loss(learner, episode) for learner in (exact, first)]
+    torch.testing.assert_close(*losses, **CLOSE)
+    for loss in losses:
+        loss.backward()
+    assert not torch.allclose(exact.network.body[0].weight.grad, first.network.body[0].weight.grad, rtol=1e-2)
+
+
+def test_each_inner_step_lowers_the_support_loss(episode):
+    support, targets, *_ = episode
+    losses = []
+    for steps in range(1, 6):
+        learner = MAML(smooth_network(), 3, steps=steps, rate=0.1)
+        losses.append(cross_entropy(learner.fit(support, targets)(support), targets).item())
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] < cross_entropy(smooth_network()(support), targets).item()
+
+
+def test_training_and_evaluation_have_steps_and_rates_of_their_own(episode):
+    learner = MAML(smooth_network(), 3, steps=2, rate=0.1, test_steps=4, test_rate=0.2)
+    trained, tested = query_loss(learner, episode), query_loss(learner.eval(), episode)
+    as_trained = MAML(smooth_network(), 3, steps=2, rate=0.1)
+    as_tested = MAML(smooth_network(), 3, steps=4, rate=0.2)
+    torch.testing.assert_close(trained, query_loss(as_trained, episode), **CLOSE)
+    torch.testing.assert_close(tested, query_loss(as_tested, episode), **CLOSE)
+
+
+def test_adapting_works_where_gradients_are_switched_off(episode):
+    learner = MAML(smooth_network(), 3, rate=0.3)
+    with torch.no_grad():
+        quiet = query_loss(learner, episode)
+    assert not quiet.requires_grad
+    torch.testing.assert_close(quiet, query_loss(learner, episode).detach(), **CLOSE)
+
+
+def test_a_query_is_normalised_by_the_moments_of_the_support():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(2)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    network = AdaptedNetwork(nn.Sequential(norm, nn.Flatten()))
+    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
+    found = network.logits(network.start(), support, query).unflatten(1, (2, 4, 4))
+    mean, var = support.mean((0, 2, 3)), support.var((0, 2, 3), correction=0)
+    expected = nn.functional.batch_norm(query, mean, var, norm.weight, norm.bias, eps=norm.eps)
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+def test_batch_statistics_normalise_the_queries_by_their_own_moments():
+    network = AdaptedNetwork(nn.Sequential(nn.BatchNorm2d(2), nn.Flatten()), "batch")
+    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
+    found = network.logits(network.start(), support, query).unflatten(1, (2, 4, 4))
+    torch.testing.assert_close(found, nn.BatchNorm2d(2)(query), **CLOSE)
+    assert network.transductive
+
+
+def test_the_network_keeps_no_running_statistics():
+    network = AdaptedNetwork(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
+    assert any(isinstance(module, EpisodeNorm) for module in network.modules())
+    assert set(network.state_dict()) == {f"body.{part}" for part in ("0.weight", "0.bias", "1.weight", "1.bias")}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"steps": 0},
+        {"test_steps": 0},
+        {"rate": 0.0},
+        {"test_rate": -1.0},
+        {"learn_rates": True, "test_rate": 0.1},
+        {"statistics": "running"},
+        {"batching": "threads"},
+    ],
+)
+def test_values_that_cannot_work_are_refused(options):
+    with pytest.raises(InvalidOptionError):
+        MAML(smooth_network(), 3, **options)
