@@ -47,6 +47,7 @@ class Run:
     def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, device: torch.device = CPU) -> None:
         self.folder, self.recipe, self.benchmark = folder, recipe, benchmark
         self.model = build(recipe, benchmark.train.image_shape).to(device)
+        self.episodes = _episodes(recipe, benchmark)
         self.state = TrainingState(self.model, recipe.plan)
 
     def start(self) -> None:
@@ -76,14 +77,9 @@ class Run:
 
     def train(self, save_every: int = 500) -> Generator[Progress, None, None]:
         """Train to the end of the plan, saving as it goes; when the consumer stops early, the state is saved too."""
-        recipe, saved = self.recipe, self.state.episode
-        shape = RandomShots(
-            recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
-        )
-        transform = Compose(tuple(_TRANSFORMS[name] for name in recipe.augment)) if recipe.augment else None
-        episodes = EpisodeSampler(self.benchmark.train, shape, recipe.seed, transform=transform)
+        saved = self.state.episode
         try:
-            for progress in train(self.model, episodes, validate=self.validate, state=self.state):
+            for progress in train(self.model, self.episodes, validate=self.validate, state=self.state):
                 self._log(progress)
                 for name in progress.improved:
                     self._save(f"best-{name}.safetensors", with_optimiser=False)
@@ -129,6 +125,15 @@ class Run:
         }
         with (self.folder / LOG).open("a") as file:
             file.write(json.dumps(line) + os.linesep)
+
+
+def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
+    """The training episodes of a recipe."""
+    shape = RandomShots(
+        recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
+    )
+    transform = Compose(tuple(_TRANSFORMS[name] for name in recipe.augment)) if recipe.augment else None
+    return EpisodeSampler(benchmark.train, shape, recipe.seed, transform=transform)
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -42,7 +42,7 @@ class Demo:
 def _watch(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=f"Training {name}", unit="ep", dynamic_ncols=True) as bar:
+    with tqdm(total=total, desc=f"Training {name}", unit="ep", dynamic_ncols=True, disable=None) as bar:
         for progress in steps:
             bar.update(progress.episode - bar.n)
             if progress.scores:

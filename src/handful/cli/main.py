@@ -9,23 +9,21 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
 import tyro
+from tyro import MISSING
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from handful.cli.data import Data
 from handful.cli.demo import Demo
 from handful.cli.evaluate import Evaluate
+from handful.cli.recipes import Recipes
 from handful.cli.train import Train
 from handful.errors import HandfulError
+from handful.recipes import named_recipe
 
-Command = (
-    Annotated[Demo, subcommand("demo")]
-    | Annotated[Train, subcommand("train")]
-    | Annotated[Evaluate, subcommand("evaluate")]
-    | Annotated[Data, subcommand("data")]
-)
+Command = Demo | Train | Evaluate | Data | Recipes
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
 _NOT_A_NUMBER = re.compile(r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)")
@@ -61,13 +59,29 @@ def _parse(words: list[str]) -> Command:
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(Command, prog="handful", args=words or ["--help"], config=(OmitSubcommandPrefixes,))
+            return tyro.cli(
+                _commands(words), prog="handful", args=words or ["--help"], config=(OmitSubcommandPrefixes,)
+            )
     except SystemExit as stop:
         if stop.code:
             print(f"handful: {_one_line(complaint.getvalue())}", file=sys.stderr)
         else:
             print(complaint.getvalue(), end="", file=sys.stderr)
         raise
+
+
+def _commands(words: list[str]) -> type[Command]:
+    """The commands; `train --recipe NAME` takes the defaults of its flags from that recipe."""
+    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--recipe"]
+    train = Train(out=MISSING, recipe=named_recipe(named[-1])) if named and words[0] == "train" else MISSING
+    commands: object = (
+        Annotated[Demo, subcommand("demo")]
+        | Annotated[Train, subcommand("train", default=train)]
+        | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[Data, subcommand("data")]
+        | Annotated[Recipes, subcommand("recipes")]
+    )
+    return cast("type[Command]", commands)
 
 
 def _one_line(complaint: str) -> str:

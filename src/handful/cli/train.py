@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes
+from tyro.conf import OmitArgPrefixes, arg
 
 from handful.cli.machine import Device, prepare
 from handful.recipes import Recipe, parse_options
@@ -19,6 +19,8 @@ class Train:
 
     out: Path
     """Folder of the run: recipe, log and checkpoints go here."""
+    recipe_name: Annotated[str, arg(name="recipe")] = ""
+    """Start from a named recipe (`handful recipes` lists them); other flags change it."""
     recipe: Annotated[Recipe, OmitArgPrefixes] = field(default_factory=Recipe)
     set: tuple[str, ...] = ()
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
@@ -46,7 +48,9 @@ class Train:
         run.resume() if resuming else run.start()
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
         per_step = recipe.plan.episodes_per_step
-        with tqdm(total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True) as bar:
+        with tqdm(
+            total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None
+        ) as bar:
             for progress in (steps := run.train(self.save_every)):
                 bar.update(per_step)
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)

@@ -1,4 +1,4 @@
-"""Recipes: every choice of a training run in one typed value that goes to JSON and back. Plain values, no torch."""
+"""A recipe: every choice of a training run in one typed value that goes to JSON and back. Plain values, no torch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,6 @@
+"""Recipes: every choice of a training run as plain values, and the named ones of the paper."""
+
+from handful.recipes.named import NAMED, named_recipe
+from handful.recipes.recipe import Option, Recipe, parse_options, recipe_from_json
+
+__all__ = ["NAMED", "Option", "Recipe", "named_recipe", "parse_options", "recipe_from_json"]
