@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from handful.data import glyphs
-from handful.data.glyphs_alphabets import Characters, invent
+from handful.data.glyphs_alphabets import Characters, gaps_of, invent, join
 from handful.data.glyphs_dice import FULL_TURN, ONE, Dice, cosine, rotate, sine
 from handful.data.glyphs_hands import write
 from handful.data.glyphs_raster import PIXEL, RADII, SIDE, rasterise
@@ -120,23 +119,46 @@ def test_characters_of_an_alphabet_share_strokes() -> None:
 
 
 def test_hands_draw_the_same_character_differently_and_repeatably() -> None:
-    characters = invent(Dice(5), alphabets=1, characters=4)[0]
+    characters = invent(Dice(5), alphabets=1, characters=4).pick(0)
     drawings = write(Dice(6), characters, hands=7)
     assert drawings.shape == (4, 7, SIDE, SIDE)
     assert len({drawing.tobytes() for drawing in drawings.reshape(-1, SIDE * SIDE)}) == 28
     assert np.array_equal(drawings, write(Dice(6), characters, hands=7))
 
 
-def test_of_two_equal_candidates_the_selection_keeps_one() -> None:
-    invented = invent(Dice(8), alphabets=1, characters=6)[0]
-    order = [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
-    twice = Characters(invented.strokes[order], invented.drawn[order])
-    kept = select(twice, 6)
-    assert len(kept) == 6
-    # half of the surplus goes for being tangled, so up to three characters may lose both copies; none keeps both
-    # unless nothing else is left to drop
-    assert max(Counter(int(index) % 6 for index in kept).values()) <= 2
-    assert list(kept) == sorted(kept)
+def line(*, upright: bool) -> NDArray[np.int64]:
+    path = np.linspace(-ONE // 2, ONE // 2, STEPS + 1).astype(np.int64)
+    still = np.zeros_like(path)
+    return np.stack([still, path] if upright else [path, still], axis=-1)
+
+
+def one_stroke_characters(*paths: NDArray[np.int64]) -> Characters:
+    strokes = np.stack(paths)[:, None]
+    return Characters(strokes, np.ones((len(paths), 1), dtype=bool), np.zeros((len(paths), 1, 3), dtype=np.int64))
+
+
+def test_of_two_characters_alike_the_selection_drops_the_later() -> None:
+    upright, level = line(upright=True), line(upright=False)
+    kept = select(one_stroke_characters(upright, level, upright + ONE // 100), 2)
+    assert kept.tolist() == [0, 1]
+
+
+def test_the_selection_drops_what_runs_over_itself_first() -> None:
+    upright, level = line(upright=True), line(upright=False)
+    to_and_fro = np.concatenate([level[::2], level[-3::-2]])
+    kept = select(one_stroke_characters(upright, to_and_fro, level + ONE // 4, upright - ONE // 4), 2)
+    assert 1 not in kept
+
+
+def test_joined_strokes_keep_their_gaps_however_they_are_drawn() -> None:
+    characters = invent(Dice(9), alphabets=2, characters=5)
+    gaps = gaps_of(characters.strokes, characters.joints)
+    moved = characters.strokes + Dice(9).normal("scatter", ONE, characters.strokes.shape)
+    joined = join(moved, characters.joints, gaps)
+    assert np.array_equal(gaps_of(joined, characters.joints)[..., 1:, :], gaps[..., 1:, :])
+    assert np.array_equal(joined[..., 0, :, :], moved[..., 0, :, :])
+    shift = joined - moved
+    assert np.array_equal(shift, np.broadcast_to(shift[..., :1, :], shift.shape))
 
 
 def splitmix64(key: int, counter: int) -> int:

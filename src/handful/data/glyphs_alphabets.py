@@ -18,14 +18,17 @@ MAX_STROKES = 5
 class Characters:
     """Ideal characters, as nobody draws them: strokes (..., MAX_STROKES, STEPS + 1, 2), and which of them are drawn.
 
-    The middle of a character is the origin, its larger side is ONE at most; x points right and y down.
+    `joints` (..., MAX_STROKES, 3) says for each stroke which of its points belongs to which earlier stroke's which
+    point. The middle of a character is the origin, its larger side is ONE at most; x points right and y down.
     """
 
     strokes: IntArray
     drawn: NDArray[np.bool_]
+    joints: IntArray
 
-    def __getitem__(self, index: tuple[object, ...] | int) -> Characters:
-        return Characters(self.strokes[index], self.drawn[index])  # type: ignore[index]
+    def pick(self, index: int | IntArray) -> Characters:
+        """The characters at `index` along the first dimension."""
+        return Characters(self.strokes[index], self.drawn[index], self.joints[index])
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,36 @@ class _Kinship:
 
 
 def invent(dice: Dice, alphabets: int, characters: int) -> Characters:
-    """`alphabets` alphabets of `characters` characters each.
-
-    Each stroke is turned, sized, and hung on a point of an earlier stroke or set loosely beside the first.
-    """
+    """`alphabets` alphabets of `characters` characters each: strokes turned, sized, and joined to earlier ones."""
     shape = (alphabets, characters, MAX_STROKES)
     kin = _kinship(dice, shape)
     drawn = np.arange(MAX_STROKES) < _stroke_counts(dice, shape)[..., None]
     word = kin.share(dice.choose("word", (5, 5, 4, 4, 3, 3, 2, 2), shape))
-    parts = stroke_vocabulary(dice, alphabets)[np.arange(alphabets)[:, None, None], word]  # (a, c, s, points, 2)
-    parts = _joined(dice, _turned(dice, parts, kin), kin)
-    return Characters(_sized(dice, np.where(drawn[..., None, None], parts, parts[:, :, :1])), drawn)
+    parts = stroke_vocabulary(dice, alphabets)[np.arange(alphabets)[:, None, None], word]
+    joints = _joints(dice, shape, kin)
+    parts = join(_turned(dice, parts, kin), joints, _gaps(dice, shape, kin))
+    return Characters(_sized(dice, np.where(drawn[..., None, None], parts, parts[:, :, :1])), drawn, joints)
+
+
+def join(strokes: IntArray, joints: IntArray, gaps: IntArray) -> IntArray:
+    """Move each stroke but the first so that its own point lies `gaps` (..., strokes, 2) from where it belongs."""
+    flat = strokes.reshape(-1, *strokes.shape[-3:]).copy()
+    own, other, theirs = joints.reshape(len(flat), -1, 3).transpose(2, 1, 0)
+    apart = gaps.reshape(len(flat), -1, 2)
+    each = np.arange(len(flat))
+    for stroke in range(1, flat.shape[1]):
+        goal = flat[each, other[stroke], theirs[stroke]] + apart[:, stroke]
+        flat[:, stroke] += (goal - flat[each, stroke, own[stroke]])[:, None]
+    return flat.reshape(strokes.shape)
+
+
+def gaps_of(strokes: IntArray, joints: IntArray) -> IntArray:
+    """How far each stroke's own point lies from the point it belongs to, (..., strokes, 2)."""
+    flat = strokes.reshape(-1, *strokes.shape[-3:])
+    own, other, theirs = joints.reshape(len(flat), -1, 3).transpose(2, 0, 1)
+    each, stroke = np.indices(own.shape)
+    gaps: IntArray = flat[each, stroke, own] - flat[each, other, theirs]
+    return gaps.reshape(*strokes.shape[:-2], 2)
 
 
 def _kinship(dice: Dice, shape: tuple[int, int, int]) -> _Kinship:
@@ -66,8 +88,8 @@ def _kinship(dice: Dice, shape: tuple[int, int, int]) -> _Kinship:
 
 def _stroke_counts(dice: Dice, shape: tuple[int, int, int]) -> IntArray:
     """How many strokes each character has: alphabets differ in how rich their characters are."""
-    plain = dice.choose("plain count", (22, 42, 26, 10), shape[:2])
-    rich = dice.choose("rich count", (7, 26, 33, 22, 12), shape[:2])
+    plain = dice.choose("plain count", (17, 44, 28, 11), shape[:2])
+    rich = dice.choose("rich count", (6, 26, 34, 22, 12), shape[:2])
     return 1 + np.where(dice.between("rich", 0, 1, (shape[0], 1)) == 1, rich, plain)
 
 
@@ -77,30 +99,26 @@ def _turned(dice: Dice, parts: IntArray, kin: _Kinship) -> IntArray:
     grain = np.where(dice.between("grain", 0, 2, (shape[0], 1, 1)) == 0, 8, 4)
     turn = kin.share(dice.between("turn of a stroke", 0, 7, shape)) * grain // 8
     angle = turn * (FULL_TURN // grain) + kin.share(dice.normal("own angle", FULL_TURN // 72, shape))
-    sizes = np.array([ONE, 3 * ONE // 4, ONE // 2, ONE // 3])
-    size = sizes[kin.share(dice.choose("size", (5, 3, 4, 2), shape))]
+    sizes = np.array([ONE, 3 * ONE // 4, ONE // 2, ONE // 3, ONE // 12])
+    size = sizes[kin.share(dice.choose("size", (10, 6, 8, 4, 1), shape))]
     size = size * (ONE + kin.share(dice.normal("own size", ONE // 12, shape))) >> 12
     mirror = np.where(kin.share(dice.between("mirror", 0, 3, shape)) == 0, -1, 1)
     scale = np.stack([size * mirror, size], axis=-1)[..., None, :]
     return rotate(parts * scale >> 12, angle[..., None])
 
 
-def _joined(dice: Dice, parts: IntArray, kin: _Kinship) -> IntArray:
-    """Strokes brought together: one of a stroke's points meets one of another's, or it stands loosely by the first."""
-    shape = parts.shape[:3]
-    own = kin.share(dice.choose("own point", (5, 1, 1, 1, 2), shape)) * (STEPS // 4)
-    meets = kin.share(dice.choose("point met", (3, 2, 3, 2, 3), shape)) * (STEPS // 4)
-    other = kin.share(dice.between("stroke met", 0, 1 << 20, shape)) % np.maximum(np.arange(shape[2]), 1)
+def _joints(dice: Dice, shape: tuple[int, int, int], kin: _Kinship) -> IntArray:
+    own = kin.share(dice.choose("own point", (6, 1, 1, 1, 3), shape)) * (STEPS // 4)
+    other = kin.share(dice.between("other stroke", 0, 1 << 20, shape)) % np.maximum(np.arange(shape[2]), 1)
+    theirs = kin.share(dice.choose("their point", (4, 2, 3, 2, 4), shape)) * (STEPS // 4)
+    return np.stack([own, other, theirs], axis=-1)
+
+
+def _gaps(dice: Dice, shape: tuple[int, int, int], kin: _Kinship) -> IntArray:
+    """Most strokes touch where they belong; some stand loosely beside."""
     loose = kin.share(dice.between("loose", 0, 99, shape)) < 28
     apart = np.stack([kin.share(dice.normal(f"apart {axis}", ONE // 3, shape)) for axis in "xy"], axis=-1)
-    row, column = np.indices(shape[:2])
-    joined = parts.copy()
-    for stroke in range(1, shape[2]):
-        met = joined[row, column, other[..., stroke], meets[..., stroke]]
-        shift = met - joined[row, column, stroke, own[..., stroke]]
-        beside = joined[:, :, 0].sum(axis=-2) // (STEPS + 1) + apart[:, :, stroke]
-        joined[:, :, stroke] += np.where(loose[..., stroke, None], beside, shift)[:, :, None]
-    return joined
+    return np.where(loose[..., None], apart, 0)
 
 
 def _sized(dice: Dice, parts: IntArray) -> IntArray:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from handful.data.glyphs_alphabets import Characters
+from handful.data.glyphs_alphabets import Characters, gaps_of, join
 from handful.data.glyphs_dice import FULL_TURN, ONE, Dice, IntArray, rotate
 from handful.data.glyphs_raster import PIXEL, RADII, SIDE, rasterise
 from handful.data.glyphs_strokes import STEPS
 
 _KNOTS = 5
-_LETTER = 19 * PIXEL
+_LETTER = 35 * PIXEL // 2
 
 
 def write(dice: Dice, letters: Characters, hands: int) -> NDArray[np.uint8]:
     """The characters of one alphabet, each drawn once by each hand, (characters, hands, SIDE, SIDE)."""
     characters, strokes = letters.drawn.shape
     shape = (characters, hands)
-    ideal = np.repeat(letters.strokes[:, None], hands, axis=1)
-    points = _postured(dice, _warped(dice, _restroked(dice, ideal)))
+    points = _postured(dice, _warped(dice, _restroked(dice, letters, hands)))
     page = points * _LETTER // ONE + _place(dice, shape)
     drawn = np.repeat(letters.drawn[:, None], hands, axis=1)
     pen = _pen(dice, (*shape, strokes))
@@ -35,18 +34,20 @@ def _habitual(dice: Dice, label: str, std: int, shape: tuple[int, int]) -> IntAr
     return dice.normal(f"{label} by habit", half, (1, shape[1])) + dice.normal(f"{label} by chance", half, shape)
 
 
-def _restroked(dice: Dice, points: IntArray) -> IntArray:
-    """Each stroke turned, sized and shifted a little about its middle, and bent by noise that is smooth along it."""
-    shape = points.shape[:3]
-    middle = (points.min(axis=-2, keepdims=True) + points.max(axis=-2, keepdims=True)) // 2
-    size = ONE + dice.normal("stroke size", ONE // 8, (*shape, 1, 2))
-    angle = dice.normal("stroke angle", FULL_TURN // 60, shape)
-    turned = rotate((points - middle) * size >> 12, angle[..., None])
-    shift = dice.normal("stroke shift", ONE // 34, (*shape, 1, 2))
-    knots = dice.normal("waver", ONE // 36, (*shape, _KNOTS, 2))
+def _restroked(dice: Dice, letters: Characters, hands: int) -> IntArray:
+    """Each stroke turned, sized and bent a little on its own, then joined to the others about where it belongs."""
+    ideal, joints = (np.repeat(part[:, None], hands, axis=1) for part in (letters.strokes, letters.joints))
+    shape = ideal.shape[:3]
+    low, high = ideal.min(axis=-2, keepdims=True), ideal.max(axis=-2, keepdims=True)
+    middle, side = (low + high) // 2, (high - low).max(axis=-1, keepdims=True)
+    size = ONE + dice.normal("stroke size", ONE // 7, (*shape, 1, 2))
+    angle = dice.normal("stroke angle", FULL_TURN // 50, shape)
+    knots = dice.normal("waver", (side + ONE // 4) // 28, (*shape, _KNOTS, 2))
     waver = np.einsum("pk,...kd->...pd", _between_knots(), knots) >> 12
-    drawn: IntArray = middle + turned + shift + waver + dice.normal("tremor", ONE // 200, points.shape)
-    return drawn
+    tremor = dice.normal("tremor", (side + ONE // 4) // 200, ideal.shape)
+    strokes = middle + rotate((ideal - middle) * size >> 12, angle[..., None]) + waver + tremor
+    missed = dice.normal("missed joint", ONE // 40, (*shape, 2))
+    return join(strokes, joints, gaps_of(ideal, joints) + missed)
 
 
 def _between_knots() -> IntArray:
@@ -59,7 +60,7 @@ def _between_knots() -> IntArray:
 def _warped(dice: Dice, points: IntArray) -> IntArray:
     """The whole character on a page that a quadratic map bends, so that strokes which touch still touch."""
     x, y = points[..., 0], points[..., 1]
-    bend = dice.normal("warp", ONE // 6, (*points.shape[:2], 1, 1, 3, 2))
+    bend = dice.normal("warp", ONE // 5, (*points.shape[:2], 1, 1, 3, 2))
     terms = np.stack([x * x >> 12, x * y >> 12, y * y >> 12], axis=-1)[..., None]
     warped: IntArray = points + ((terms * bend).sum(axis=-2) >> 12)
     return warped
@@ -70,10 +71,10 @@ def _postured(dice: Dice, points: IntArray) -> IntArray:
     wide, high, size, slant, angle = (
         _habitual(dice, label, std, points.shape[:2])[..., None, None]
         for label, std in (
-            ("wide", ONE // 11),
-            ("high", ONE // 11),
-            ("size", ONE // 11),
-            ("slant", ONE // 7),
+            ("wide", ONE // 15),
+            ("high", ONE // 15),
+            ("size", ONE // 15),
+            ("slant", ONE // 6),
             ("angle", FULL_TURN // 60),
         )
     )
@@ -84,12 +85,12 @@ def _postured(dice: Dice, points: IntArray) -> IntArray:
 
 def _place(dice: Dice, shape: tuple[int, int]) -> IntArray:
     """Where on the page the middle of each drawing is, (characters, hands, 1, 1, 2)."""
-    off = np.stack([_habitual(dice, f"place {axis}", 5 * PIXEL // 4, shape) for axis in "xy"], axis=-1)
+    off = np.stack([_habitual(dice, f"place {axis}", PIXEL, shape) for axis in "xy"], axis=-1)
     return SIDE * PIXEL // 2 + off[:, :, None, None]
 
 
 def _pen(dice: Dice, shape: tuple[int, int, int]) -> IntArray:
     """The pen's radius at every step of every stroke: each hand has its pen, and presses it unevenly."""
-    pen = 6 + dice.choose("pen", (1, 2, 5, 8, 6, 3, 2, 1), (1, shape[1], 1, 1))
+    pen = 9 + dice.choose("pen", (1, 2, 5, 8, 5, 2, 1), (1, shape[1], 1, 1))
     pressure = dice.normal("pressure", 1, (*shape, STEPS // 4))
     return np.clip(pen + np.repeat(pressure, 4, axis=-1), 0, RADII - 1)
