@@ -37,7 +37,7 @@ RECIPE = Recipe(
     way=20,
     images_per_class=10,
     max_shot=5,
-    plan=Plan(episodes=400, rate=5e-3, schedule="cosine", validate_every=50, patience=0),
+    plan=Plan(episodes=400, rate=5e-3, schedule="cosine", validate_every=25, patience=0),
     val_episodes=200,
 )
 
@@ -72,8 +72,8 @@ def demonstrate(
     rows = [_trained("R2-D2", recipe, benchmark, folder, episodes, watch)]
     proto = dataclasses.replace(recipe, learner="protonet")
     rows.append(_trained("Prototypical networks", proto, benchmark, folder, episodes, watch))
-    untrained = build(recipe, benchmark.test.image_shape)
-    rows.append(Row("Untrained embedding + ridge", _results(untrained, benchmark.test, episodes, seed)))
+    untrained = build(proto, benchmark.test.image_shape)
+    rows.append(Row("Untrained, nearest mean", _results(untrained, benchmark.test, episodes, seed)))
     pixels = FewShotModel(Flatten(), ProtoNet())
     rows.append(Row("Raw pixels, nearest mean", _results(pixels, benchmark.test, episodes, seed)))
     seconds = time.perf_counter() - begun

@@ -149,13 +149,13 @@ def test_the_demonstration_writes_a_report_with_its_table(tmp_path: Path) -> Non
     words = ["--episodes", "300", "--train-episodes", "100", "--threads", "1"]
     shown = handful("demo", "--out", out, *words).stdout
     page = (out / "report.html").read_text()
-    for name in ("R2-D2", "Prototypical networks", "Untrained embedding", "Raw pixels"):
+    for name in ("R2-D2", "Prototypical networks", "Untrained, nearest mean", "Raw pixels"):
         assert name in shown
         assert name in page
     assert "http" not in page.replace("http://www.w3.org", "")  # self-contained
     results = json.loads((out / "results.json").read_text())
     trained, untrained, pixels = (
-        results[name][0] for name in ("R2-D2", "Untrained embedding + ridge", "Raw pixels, nearest mean")
+        results[name][0] for name in ("R2-D2", "Untrained, nearest mean", "Raw pixels, nearest mean")
     )
     assert trained["mean"] - trained["ci95"] > untrained["mean"] + untrained["ci95"]
     assert trained["mean"] - trained["ci95"] > pixels["mean"] + pixels["ci95"]

@@ -15,7 +15,7 @@ from handful.report.page import Picture
 Curve = Sequence[tuple[int, float]]
 """Pairs of episodes trained and a score."""
 
-_ZOOM, _GAP, _GUTTER = 2, 4, 24
+_ZOOM, _GAP, _GUTTER = 3, 6, 36
 
 
 def episode_picture(episode: Episode, queries: int = 5) -> Picture:
