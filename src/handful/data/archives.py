@@ -167,7 +167,7 @@ def copied(source: IO[bytes], target: IO[bytes]) -> Iterator[int]:
 def check_name(name: str, path: Path) -> None:
     """Refuse a member's name that would leave the folder it is unpacked into."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
-    if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
+    if not parts or parts[0].startswith("/") or ".." in parts or ":" in parts[0] or "\0" in name:
         raise DataError(f"The archive {path} contains the name '{name}', which leads out of it, and is refused.")
 
 

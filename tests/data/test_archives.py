@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from handful.data import archives
+from handful.data.archives import open_tree
+from handful.errors import DataError
+from tests.data.pictures import write_files, write_zip
+
+FILES = {"top/a/1.txt": b"one", "top/b/2.txt": b"two" * 1000, "readme": b""}
+
+
+def write_tar(path: Path, files: dict[str, bytes], mode: str = "w") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "folder": lambda root: write_files(root / "folder", FILES),
+    "zip": lambda root: write_zip(root / "x.zip", FILES),
+    "tar": lambda root: write_tar(root / "x.tar", FILES),
+    "tar.gz": lambda root: write_tar(root / "x.tar.gz", FILES, "w:gz"),
+    "tar.bz2": lambda root: write_tar(root / "x.tar.bz2", FILES, "w:bz2"),
+    "tar.xz": lambda root: write_tar(root / "x.tar.xz", FILES, "w:xz"),
+}
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_files(layout: str, tmp_path: Path, scratch: Path) -> None:
+    tree = open_tree(LAYOUTS[layout](tmp_path), scratch)
+    assert {name: blob.read() for name, blob in tree.files.items()} == FILES
+    assert list(tree.files) == sorted(FILES)
+
+
+@pytest.mark.parametrize("layout", ["zip", "tar"])
+def test_reading_an_archive_writes_nothing(layout: str, tmp_path: Path, scratch: Path) -> None:
+    path = LAYOUTS[layout](tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for blob in open_tree(path, scratch).files.values():
+        blob.read()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+ESCAPES = ["../x", "a/../../x", "/etc/x", "..", "C:/x", "C:\\x", "..\\x", "\\\\host\\x"]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_zip_that_leads_out_is_refused(name: str, tmp_path: Path, scratch: Path) -> None:
+    path = write_zip(tmp_path / "in" / "x.zip", {"good.txt": b"good", name: b"bad"})
+    with pytest.raises(DataError, match="leads out of it, and is refused"):
+        open_tree(path, scratch)
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["in", "scratch", "x.zip"]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_that_leads_out_is_refused(name: str, mode: str, tmp_path: Path, scratch: Path) -> None:
+    path = write_tar(tmp_path / "x.tar", {"good.txt": b"good", name: b"bad"}, mode)
+    with pytest.raises(DataError, match="leads out of it, and is refused"):
+        open_tree(path, scratch)
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path, scratch: Path) -> None:
+    info = zipfile.ZipInfo("link")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match="contains a link"):
+        open_tree(tmp_path / "x.zip", scratch)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_a_link_or_device_in_a_tar_is_refused(kind: bytes, tmp_path: Path, scratch: Path) -> None:
+    info = tarfile.TarInfo("link")
+    info.type, info.linkname = kind, "/etc/passwd"
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.addfile(info)
+    with pytest.raises(DataError, match="link or device"):
+        open_tree(tmp_path / "x.tar", scratch)
+
+
+def zip_bomb(path: Path, members: int, size: int) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(members):
+            with archive.open(f"{number}.png", "w") as file:
+                for _ in range(size >> 20):
+                    file.write(bytes(1 << 20))
+    return path
+
+
+def test_a_zip_with_one_huge_member_is_refused(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_MEMBER", 10 << 20)
+    bomb = zip_bomb(tmp_path / "bomb.zip", 1, 16 << 20)
+    assert bomb.stat().st_size < 20_000
+    with pytest.raises(DataError, match=r"'0.png' would unpack to 17 MB"):
+        open_tree(bomb, scratch)
+
+
+def test_a_zip_that_holds_far_more_than_it_weighs_is_refused(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "GIGABYTE", 10 << 20)
+    with pytest.raises(DataError, match=r"over 100 times its own size"):
+        open_tree(zip_bomb(tmp_path / "bomb.zip", 4, 4 << 20), scratch)
+
+
+def test_a_zip_whose_directory_lies_about_a_size_gives_no_more_than_it_says(tmp_path: Path, scratch: Path) -> None:
+    path = zip_bomb(tmp_path / "lie.zip", 1, 8 << 20)
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"PK\x01\x02") + 24
+    data[at : at + 4] = (1000).to_bytes(4, "little")
+    path.write_bytes(data)
+    blob = open_tree(path, scratch).files["0.png"]
+    with pytest.raises(zipfile.BadZipFile):  # the checksum of a thousand bytes is not that of all
+        blob.read()
+
+
+def test_a_compressed_tar_stops_inflating_at_the_limit(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "GIGABYTE", 10 << 20)
+    bomb = write_tar(tmp_path / "bomb.tar.gz", {"0.png": bytes(64 << 20)}, "w:gz")
+    with pytest.raises(DataError, match="would unpack to more than 10 MB"):
+        open_tree(bomb, scratch)
+    assert sum(file.stat().st_size for file in scratch.iterdir()) < 16 << 20
+
+
+def test_a_tar_with_a_huge_member_is_refused(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_MEMBER", 1000)
+    with pytest.raises(DataError, match="would unpack"):
+        open_tree(write_tar(tmp_path / "x.tar", {"0.png": bytes(2000)}), scratch)
+
+
+def test_an_encrypted_zip_is_refused(tmp_path: Path, scratch: Path) -> None:
+    path = write_zip(tmp_path / "x.zip", {"a": b"secret"})
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="encrypted"):
+        open_tree(path, scratch)
+
+
+@pytest.mark.parametrize("layout", ["zip", "tar.gz", "tar.xz"])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_truncated_archive_is_refused(layout: str, share: float, tmp_path: Path, scratch: Path) -> None:
+    path = LAYOUTS[layout](tmp_path)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(DataError, match=r"damaged|neither a folder nor"):
+        open_tree(path, scratch)
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
+    (tmp_path / "page.zip").write_bytes(b"<html>not found</html>")
+    with pytest.raises(DataError, match="neither a folder nor a zip or tar archive"):
+        open_tree(tmp_path / "page.zip", scratch)
+    with pytest.raises(DataError, match="does not exist"):
+        open_tree(tmp_path / "nothing", scratch)
+
+
+def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path, scratch: Path) -> None:
+    root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})
+    os.symlink(root, root / "a" / "loop")
+    assert list(open_tree(root, scratch).files) == ["a/1.txt"]
+
+
+def test_a_linked_class_folder_is_followed(tmp_path: Path, scratch: Path) -> None:
+    elsewhere = write_files(tmp_path / "elsewhere", {"1.txt": b"one"})
+    root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})
+    os.symlink(elsewhere, root / "b")
+    assert list(open_tree(root, scratch).files) == ["a/1.txt", "b/1.txt"]
