@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
+    from handful.estimator import FewShotClassifier
     from handful.evaluation import Evaluation, evaluate
     from handful.model import FewShotModel
     from handful.plan import Plan
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {
     "Evaluation": "handful.evaluation",
+    "FewShotClassifier": "handful.estimator",
     "FewShotModel": "handful.model",
     "Plan": "handful.plan",
     "evaluate": "handful.evaluation",
@@ -29,6 +31,7 @@ _NAMES = {
 
 __all__ = [
     "Evaluation",
+    "FewShotClassifier",
     "FewShotModel",
     "Plan",
     "data",

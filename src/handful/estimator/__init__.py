@@ -1,0 +1,5 @@
+"""A classifier for people with a handful of images: exact fits, exact updates, exact leave-one-out, no training run."""
+
+from handful.estimator.classifier import FewShotClassifier
+
+__all__ = ["FewShotClassifier"]

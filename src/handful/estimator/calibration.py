@@ -1,0 +1,106 @@
+"""Probabilities that mean something: the scale of the scores by leave-one-out likelihood, and how well it fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from handful.estimator.cholesky import Matrix
+
+Labels = NDArray[np.int64]
+
+SPREAD = 0.5
+"""The standard deviation of the scale's logarithm before any evidence. With that, a few held-out examples that are all
+right do not make every probability 1."""
+LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The scale to multiply scores with before softmax, and its loss: negative log likelihood and prior, in nats."""
+
+    scale: float
+    loss: float
+
+
+def log_softmax(logits: Matrix) -> Matrix:
+    """Logarithms of probabilities, along the last axis; a score of -inf is a probability of 0."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    logs: Matrix = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return logs
+
+
+def softmax(logits: Matrix) -> Matrix:
+    """Probabilities along the last axis."""
+    probabilities: Matrix = np.exp(log_softmax(logits))
+    return probabilities
+
+
+def calibrate(scores: Matrix, labels: Labels, usual: float) -> Calibration:
+    """The most probable scale for held-out scores (n, way) and their true classes, under a log-normal prior at `usual`.
+
+    With no held-out score at all the prior alone speaks.
+    """
+    rows = np.arange(len(labels))
+
+    def loss(log_scale: float) -> float:
+        prior = 0.5 * ((log_scale - math.log(usual)) / SPREAD) ** 2
+        if not len(labels):
+            return prior
+        return prior - float(log_softmax(math.exp(log_scale) * scores)[rows, labels].sum())
+
+    found = minimize_scalar(loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": 1e-4})
+    return Calibration(math.exp(float(found.x)), float(found.fun))
+
+
+def expected_calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> float:
+    """The mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, eq. 3)."""
+    confidence, right = probabilities.max(-1), probabilities.argmax(-1) == labels
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = np.bincount(bin_of, weights=confidence - right, minlength=bins)
+    return float(np.abs(gaps).sum()) / len(labels)
+
+
+@dataclass(frozen=True)
+class ScoreEstimate:
+    """Accuracy estimated by leave-one-out, with its 95% interval (Wilson 1927).
+
+    An example that is the only one of its class cannot be held out: no class would be left to predict. Such examples
+    are not counted in `examples`; if all are of that kind, the accuracy is not a number.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    examples: int
+    """Examples that were held out."""
+    exact: bool = True
+    """Whether it equals refitting without each example, or is a one-step approximation of that."""
+
+    def __float__(self) -> float:
+        return self.accuracy
+
+    def __str__(self) -> str:
+        if not self.examples:
+            return "accuracy unknown: no class has two images, so none can be held out"
+        about = "" if self.exact else "about "
+        return (
+            f"{about}{100 * self.accuracy:.1f}% by leave-one-out of {self.examples} images "
+            f"(95% interval {100 * self.low:.1f} to {100 * self.high:.1f}%)"
+        )
+
+
+def estimate_score(right: NDArray[np.bool_], exact: bool = True) -> ScoreEstimate:
+    """The estimate from which held-out examples were classified correctly."""
+    n = len(right)
+    if n == 0:
+        return ScoreEstimate(math.nan, math.nan, math.nan, 0, exact)
+    p, z = float(right.mean()), Z95
+    centre, spread = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    low, high = (centre - spread) / (1 + z * z / n), (centre + spread) / (1 + z * z / n)
+    return ScoreEstimate(p, max(low, 0.0), min(high, 1.0), n, exact)
