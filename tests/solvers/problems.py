@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -59,3 +60,18 @@ def rotation(e: int) -> Tensor:
 
 def leaves(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.clone().requires_grad_() for tensor in tensors)
+
+
+def saved_bytes(run: Callable[[], Tensor]) -> int:
+    """How many bytes autograd keeps for the backward of what `run` returns."""
+    total = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal total
+        total += tensor.numel() * tensor.element_size()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        result = run()
+    assert result.requires_grad
+    return total

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import cosine_similarity
 
-from handful.solvers import add_intercept, cosines, cross_gram, diagonal_prior, gram, squared_distances
+from handful.solvers import add_intercept, cosines, cross_gram, diagonal_prior, dual_weights, gram, squared_distances
 
 from .problems import leaves, make
 
@@ -18,6 +18,23 @@ def test_gram_gradients_agree_with_finite_differences():
     (X,) = leaves(make((3, 4), 0).X.repeat(2, 1, 1))
     assert torch.autograd.gradcheck(gram, (X,))
     assert torch.autograd.gradgradcheck(gram, (X,))
+
+
+def test_cross_gram_gradients_agree_with_finite_differences():
+    Q, X = leaves(make((2, 4), 1).X, make((3, 4), 0).X.repeat(2, 1, 1))
+    assert torch.autograd.gradcheck(cross_gram, (Q, X))
+    assert torch.autograd.gradgradcheck(cross_gram, (Q, X))
+
+
+def test_dual_weights_are_features_times_coefficients():
+    X, A = make((5, 9), 0).X, make((5, 2), 1).X
+    torch.testing.assert_close(dual_weights(X, A), X.mT @ A)
+    torch.testing.assert_close(cross_gram(X, dual_weights(X, A).mT), X @ X.mT @ A)
+
+
+def test_cross_gram_works_under_vmap():
+    Q, X = make((2, 4), 1).X, make((6, 4), 0).X.reshape(2, 3, 4)
+    torch.testing.assert_close(torch.func.vmap(cross_gram, in_dims=(None, 0))(Q, X), Q @ X.mT)
 
 
 def test_gram_works_under_vmap():

@@ -82,6 +82,17 @@ def test_gradients_agree_with_finite_differences(shape):
     assert torch.autograd.gradgradcheck(ridge, (X, Y, prior))
 
 
+@every_problem
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_hand_written_backward_equals_autograd_through_a_linear_solve(problem, create_graph):
+    X, Y, lam = leaves(problem.X, problem.Y, torch.tensor(0.7, dtype=torch.float64))
+    plain = X.mT @ torch.linalg.solve(X @ X.mT + lam * torch.eye(len(X), dtype=torch.float64), Y)
+    expected = torch.autograd.grad(plain.sin().sum(), (X, Y, lam))
+    ours = torch.autograd.grad(ridge(X, Y, lam).sin().sum(), (X, Y, lam), create_graph=create_graph)
+    for mine, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
 @pytest.mark.parametrize("solver", [ridge_dual, leave_one_out])
 def test_gradients_in_gram_matrix_agree_with_finite_differences(solver):
     problem = make((4, 6), 0, outputs=2)

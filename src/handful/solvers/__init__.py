@@ -1,6 +1,14 @@
 """Differentiable closed-form solvers: pure functions on tensors, batched over any leading dimensions."""
 
-from handful.solvers.kernels import add_intercept, cosines, cross_gram, diagonal_prior, gram, squared_distances
+from handful.solvers.kernels import (
+    add_intercept,
+    cosines,
+    cross_gram,
+    diagonal_prior,
+    dual_weights,
+    gram,
+    squared_distances,
+)
 from handful.solvers.linear import solve_psd
 from handful.solvers.logistic import logistic, logistic_dual
 from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_primal
@@ -10,6 +18,7 @@ __all__ = [
     "cosines",
     "cross_gram",
     "diagonal_prior",
+    "dual_weights",
     "gram",
     "leave_one_out",
     "logistic",

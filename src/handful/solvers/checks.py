@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ class _Inspect(torch.autograd.Function):
 
 def require_finite(name: str, tensor: Tensor) -> None:
     """Refuse NaN and infinity, saying how many there are."""
-    if bool(torch.isfinite(tensor).all()):
+    if math.isfinite(tensor.sum()) or bool(torch.isfinite(tensor).all()):  # the sum is cheaper, but may overflow
         return
     nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
     raise NotFiniteError(
@@ -50,9 +51,10 @@ def require_finite(name: str, tensor: Tensor) -> None:
 
 def require_positive(name: str, value: Tensor) -> None:
     """Refuse a regulariser that is zero, negative or not finite."""
-    if bool(((value > 0) & torch.isfinite(value)).all()):
+    sound = (value > 0) & (value < math.inf)
+    if bool(sound.all()):
         return
-    bad = value[~((value > 0) & torch.isfinite(value))].flatten()
+    bad = value[~sound].flatten()
     raise InvalidOptionError(
         f"{name} must be positive and finite, but {bad.numel()} of its {value.numel()} values are not, the first "
         f"{bad[0]:g}. If it is learnt, learn its logarithm: exp() keeps it positive."
@@ -61,8 +63,8 @@ def require_positive(name: str, value: Tensor) -> None:
 
 def require_labels(y: Tensor) -> None:
     """Refuse labels that are neither 0 nor 1."""
-    outside = y[(y != 0) & (y != 1)]
-    if outside.numel():
+    if not torch.equal(y.bool().to(y.dtype), y):
+        outside = y[(y != 0) & (y != 1)]
         raise InvalidOptionError(
             f"Labels must be 0 or 1, but {outside.numel()} of {y.numel()} are not, the first {outside.flatten()[0]:g}. "
             "Labels of -1 and 1 become these by (y + 1) / 2, class indices by one_hot."
@@ -91,7 +93,8 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def require_symmetric(S: Tensor) -> None:
     """Refuse a matrix that is far from symmetric; rounding, even that of bfloat16, is not far."""
-    gap, size = float((S - S.mT).abs().max()), float(S.abs().max())
+    gap = float((S - S.mT).max())
+    size = float(S.abs().max()) if gap > 0 else 0.0
     if gap > 0.05 * size:
         raise NotPositiveDefiniteError(
             f"The matrix is not symmetric: entries that should be equal differ by up to {gap:.3g}, the largest entry "

@@ -38,7 +38,8 @@ def symmetric(S: Tensor) -> Tensor:
 
 def add_diagonal(K: Tensor, diagonal: Tensor) -> Tensor:
     """K + diag(diagonal) for K (..., n, n) and a diagonal (..., n) or (..., 1)."""
-    return K + torch.diag_embed(diagonal.expand(*diagonal.shape[:-1], K.shape[-1]))
+    identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    return torch.addcmul(K, diagonal.unsqueeze(-1), identity)
 
 
 def factorise(S: Tensor, eps: float) -> Tensor:
@@ -62,6 +63,16 @@ def rounding(K: Tensor) -> float:
     return torch.finfo(K.dtype if K.is_floating_point() else torch.float64).eps
 
 
+def cholesky(S: Tensor, eps: float) -> Tensor:
+    """The factor L of S = L L^T, with nothing recorded; what `factorise` gives to torch.func and autograd."""
+    L, info = torch.linalg.cholesky_ex(S)
+    if bool(info.any()):
+        failed = info > 0
+        L = L.clone()
+        L[failed] = _factorise_rounded(S[failed], eps)
+    return L  # type: ignore[no-any-return]
+
+
 def _require_sound(S: Tensor, B: Tensor) -> None:
     require_finite("S", S)
     require_finite("B", B)
@@ -71,12 +82,7 @@ def _require_sound(S: Tensor, B: Tensor) -> None:
 class _Factorise(torch.autograd.Function):
     @staticmethod
     def forward(S: Tensor, eps: float) -> Tensor:
-        L, info = torch.linalg.cholesky_ex(S)
-        failed = info > 0
-        if bool(failed.any()):
-            L = L.clone()
-            L[failed] = _factorise_rounded(S[failed], eps)
-        return L  # type: ignore[no-any-return]
+        return cholesky(S, eps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:

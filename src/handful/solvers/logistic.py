@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,7 @@ from handful.errors import ShapeError
 from handful.solvers.checks import (
     common_batch,
     inspect,
+    require_choice,
     require_finite,
     require_gram,
     require_labels,
@@ -16,16 +20,22 @@ from handful.solvers.checks import (
     require_steps,
     require_symmetric,
 )
-from handful.solvers.kernels import gram
+from handful.solvers.irls import SATURATION, iterate
+from handful.solvers.kernels import dual_weights, gram
 from handful.solvers.linear import add_diagonal, rounding, solve, symmetric
 from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
-SATURATION = 60.0
-"""Weights and working responses are computed as if no logit were larger: exp(-60) moves no float64 solution, and keeps
-every power of it that a gradient needs far from denormals."""
+Gradient = Literal["unrolled", "last_step", "implicit"]
+"""How an iterative solver is differentiated.
+
+`unrolled` goes through all steps: the gradient of what was computed, converged or not. `last_step` goes through the
+last step only, and `implicit` through the equation that the solution satisfies, taken at the result: both are exact at
+convergence, and need memory that does not grow with the number of steps. `last_step` costs least, one solve with a
+factor that is there; `implicit` factorises once more and is as accurate as one more step of `last_step` would be.
+"""
 
 
-def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int) -> Tensor:
+def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
     """Logistic regression in the dual: `steps` of eq. 7 in its Woodbury form, from 0; w = X^T a, logits are K(q, x) a.
 
     Minimises sum_i log(1 + exp(-t_i x_i.w)) + lam / 2 |w|^2 with t = 2 y - 1, for labels y in {0, 1} (eq. 7 with -1
@@ -38,21 +48,20 @@ def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int) -> Tens
     """
     require_gram(K)
     require_steps(steps)
+    require_choice("gradient", gradient, get_args(Gradient))
     Y = _columns(K, y)
     lam = as_tensor(lam, K)
-    common_batch(K=K.shape[:-2], y=Y.shape[:-2], lam=lam.shape)
+    batch = common_batch(K=K.shape[:-2], y=Y.shape[:-2], lam=lam.shape)
     inspect(_require_problem, K, Y, lam)
-    work = system_dtype(K.device)
+    work, n, o = system_dtype(K.device), K.shape[-1], Y.shape[-1]
     with no_autocast(K.device):
-        t = (2 * Y.to(work) - 1).mT  # (..., o, n)
-        a = _iterate_dual(
-            symmetric(recast(K, work)).unsqueeze(-3), t, lam.to(work)[..., None, None], steps, rounding(K)
-        )
-        A = recast(a, result_dtype(K)).mT
+        t = (2 * Y.to(work) - 1).mT.expand(*batch, o, n)
+        S = symmetric(recast(K, work)).expand(*batch, n, n)
+        A = recast(iterate(S, t, lam.to(work).expand(batch), steps, gradient, rounding(K)), result_dtype(K)).mT
     return A.squeeze(-1) if _is_vector(K, y) else A
 
 
-def logistic(X: Tensor, y: Tensor, lam: float | Tensor, steps: int) -> Tensor:
+def logistic(X: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
     """Logistic regression by `steps` of eq. 7, through the smaller system: the dual if n <= e, else the primal.
 
     X (..., n, e) with labels y in {0, 1} as in `logistic_dual` -> w (..., e), or W (..., e, o) for a matrix of labels.
@@ -61,58 +70,37 @@ def logistic(X: Tensor, y: Tensor, lam: float | Tensor, steps: int) -> Tensor:
         raise ShapeError(f"X must have shape (..., n, e) with n, e >= 1, but got {tuple(X.shape)}.")
     Y = _columns(X, y)
     if X.shape[-2] <= X.shape[-1]:
-        A = logistic_dual(gram(X), Y, lam, steps)
-        with no_autocast(X.device):
-            W = recast(X, A.dtype).mT @ A
+        W = dual_weights(X, logistic_dual(gram(X), Y, lam, steps, gradient))
     else:
-        W = _logistic_primal(X, Y, lam, steps)
+        W = _logistic_primal(X, Y, lam, steps, gradient)
     return W.squeeze(-1) if _is_vector(X, y) else W
 
 
-def _iterate_dual(K: Tensor, t: Tensor, lam: Tensor, steps: int, eps: float) -> Tensor:
-    eta = torch.zeros_like(t)
-    for step in range(steps):
-        r, rz = _weights(eta, t)
-        S = add_diagonal(r.unsqueeze(-1) * K * r.unsqueeze(-2), lam)
-        a = r * solve(S, rz.unsqueeze(-1), eps).squeeze(-1)  # (..., o, n)
-        if step + 1 < steps:
-            eta = (K @ a.unsqueeze(-1)).squeeze(-1)
-    return a
-
-
-def _logistic_primal(X: Tensor, Y: Tensor, lam: float | Tensor, steps: int) -> Tensor:
+def _logistic_primal(X: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient) -> Tensor:
     """Eq. 7 as printed but for X^T S z = X^T (s eta + t sigma(-t eta)), which divides by nothing."""
     require_steps(steps)
+    require_choice("gradient", gradient, get_args(Gradient))
     lam = as_tensor(lam, X)
     common_batch(X=X.shape[:-2], y=Y.shape[:-2], lam=lam.shape)
     inspect(_require_samples, X, Y, lam)
     work = system_dtype(X.device)
     with no_autocast(X.device):
         t = (2 * Y.to(work) - 1).mT  # (..., o, n)
-        features = recast(X, work).unsqueeze(-3)  # (..., 1, n, e)
+        features, penalty = recast(X, work).unsqueeze(-3), lam.to(work)[..., None, None]
         eta = torch.zeros_like(t)
-        for _ in range(steps):
-            s, sz = _weighted_response(eta, t)
-            S = add_diagonal(
-                symmetric(features.mT @ (s.unsqueeze(-1) * features)), lam.to(work)[..., None, None]
-            )  # (..., o, e, e)
-            w = solve(S, features.mT @ sz.unsqueeze(-1), rounding(X))  # (..., o, e, 1)
-            eta = (features @ w).squeeze(-1)
+        with nullcontext() if gradient == "unrolled" else torch.no_grad():
+            for _ in range(steps - 1 if gradient != "implicit" else steps):
+                eta = (features @ _primal_step(features, t, penalty, eta, rounding(X))).squeeze(-1)
+        w = _primal_step(features, t, penalty, eta, rounding(X))
         return recast(w.squeeze(-1), result_dtype(X)).mT
 
 
-def _weights(eta: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """sqrt(s) = 1 / (2 cosh(eta / 2)) and sqrt(s) z = sqrt(s) eta + t exp(-t eta / 2)."""
-    held = eta.clamp(-SATURATION, SATURATION) / 2
-    r = 0.5 / torch.cosh(held)
-    return r, r * eta + t * torch.exp(-t * held)
-
-
-def _weighted_response(eta: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-    """s and s z = s eta + t sigma(-t eta)."""
+def _primal_step(X: Tensor, t: Tensor, lam: Tensor, eta: Tensor, eps: float) -> Tensor:
     held = eta.clamp(-SATURATION, SATURATION)
     s = torch.sigmoid(held) * torch.sigmoid(-held)
-    return s, s * eta + t * torch.sigmoid(-t * held)
+    sz = s * eta + t * torch.sigmoid(-t * held)
+    S = add_diagonal(symmetric(X.mT @ (s.unsqueeze(-1) * X)), lam)  # (..., o, e, e)
+    return solve(S, X.mT @ sz.unsqueeze(-1), eps)  # (..., o, e, 1)
 
 
 def _is_vector(K: Tensor, y: Tensor) -> bool:

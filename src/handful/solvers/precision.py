@@ -69,10 +69,8 @@ class _Recast(torch.autograd.Function):
 
     @staticmethod
     def forward(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        result = tensor.to(dtype)
-        if torch.finfo(dtype).bits < torch.finfo(tensor.dtype).bits:
-            result = torch.where(tensor.abs() < FLUSH_BELOW, 0.0, result)
-        return result
+        narrower = torch.finfo(dtype).bits < torch.finfo(tensor.dtype).bits
+        return (torch.hardshrink(tensor, FLUSH_BELOW) if narrower else tensor).to(dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:

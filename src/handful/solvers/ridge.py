@@ -14,7 +14,8 @@ from handful.solvers.checks import (
     require_system,
     require_targets,
 )
-from handful.solvers.kernels import diagonal_prior, gram
+from handful.solvers.fused import fused_ridge
+from handful.solvers.kernels import diagonal_prior, dual_weights, gram
 from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
 from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
@@ -87,9 +88,11 @@ def leave_one_out(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
 
 
 def _ridge_by_dual(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:
-    A = ridge_dual(gram(X), Y, lam)  # (..., n, o)
-    with no_autocast(X.device):
-        return recast(X, A.dtype).mT @ A
+    batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    if batch != X.shape[:-2]:  # one Gram matrix for several problems
+        return dual_weights(X, ridge_dual(gram(X), Y, lam))
+    dtype, work = result_dtype(X, Y), system_dtype(X.device)
+    return fused_ridge(recast(X, dtype), recast(Y, work).expand(*batch, *Y.shape[-2:]), lam.to(work).expand(batch))
 
 
 def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
