@@ -40,7 +40,7 @@ def test_a_recipe_survives_json(name: str) -> None:
 
 
 def test_unknown_names_and_fields_are_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="no recipe 'omni'. Near it: omniglot/"):
+    with pytest.raises(InvalidOptionError, match=r"no recipe 'omni'\. Near it: omniglot/"):
         named_recipe("omni")
     with pytest.raises(CheckpointError, match="does not know: flavour"):
         recipe_from_json({**Recipe().as_json(), "flavour": "sweet"})
