@@ -13,7 +13,7 @@ help: ## Show this list
 $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; a few minutes on a slow line)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
 setup: ## Create .venv with pinned versions, if it is not there yet
