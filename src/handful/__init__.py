@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
+    from handful.allocator import keep_freed_memory
     from handful.estimator import FewShotClassifier
     from handful.evaluation import Evaluation, evaluate
     from handful.model import FewShotModel
@@ -25,6 +26,7 @@ _NAMES = {
     "FewShotModel": "handful.model",
     "Plan": "handful.plan",
     "evaluate": "handful.evaluation",
+    "keep_freed_memory": "handful.allocator",
     "load": "handful.runs",
     "train": "handful.training",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "embeddings",
     "episodes",
     "evaluate",
+    "keep_freed_memory",
     "learners",
     "load",
     "solvers",

@@ -1,9 +1,10 @@
-"""The one place that decides on device and threads; all else follows the tensors it is given."""
+"""The one place that decides on device, threads and memory; all else follows the tensors it is given."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from handful.allocator import keep_freed_memory
 from handful.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -13,8 +14,13 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def prepare(device: Device = "auto", threads: int = 0) -> torch.device:
-    """Set the number of threads (0: torch's choice) and give the device (auto: CUDA if there is one, else the CPU)."""
+    """Set the number of threads (0: torch's choice) and give the device (auto: CUDA if there is one, else the CPU).
+
+    Freed memory stays in the process from here on.
+    """
     import torch
+
+    keep_freed_memory()
 
     if threads < 0:
         raise InvalidOptionError(f"threads must be 0 (all cores) or more, but got {threads}.")
