@@ -10,10 +10,14 @@ from handful.learners import BaseLearner, Predictor
 
 
 class FewShotModel(nn.Module):
-    """phi, then Lambda. `forward` answers an episode's queries; `adapt` learns once to predict many times."""
+    """phi, then Lambda. `forward` answers an episode's queries; `adapt` learns once to predict many times.
 
-    def __init__(self, embedding: nn.Module, learner: BaseLearner) -> None:
+    In training, support and query pass the embedding `together`, so that they share batch statistics, or apart.
+    """
+
+    def __init__(self, embedding: nn.Module, learner: BaseLearner, together: bool = True) -> None:
         super().__init__()
+        self.together = together
         self.embedding = embedding
         self.learner = learner
 
@@ -22,6 +26,9 @@ class FewShotModel(nn.Module):
         support, query = episode.support, episode.query
         lead = support.targets.shape[:-2]
         n = support.targets.shape[-2]
+        if self.training and not self.together:
+            predict = self.learner.fit(self.embed(support.inputs, len(lead) + 1), support.targets)
+            return predict(self.embed(query.inputs, len(lead) + 1))
         # one pass, so that support and query share batch statistics
         features = self.embed(torch.cat([support.inputs, query.inputs], dim=len(lead)), len(lead) + 1)
         return self.learner.fit(features.narrow(len(lead), 0, n), support.targets)(

@@ -15,8 +15,12 @@ class Plan:
 
     episodes: int = 120_000
     """Episodes to train for at most."""
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """Adam, or stochastic gradient descent with Nesterov's momentum."""
     rate: float = 5e-3
-    """Adam's initial learning rate."""
+    """The initial learning rate."""
+    momentum: float = 0.9
+    """Momentum of stochastic gradient descent."""
     schedule: Literal["step", "cosine", "constant"] = "step"
     """step: multiply the rate by `decay` every `decay_every` episodes; cosine: down to 0 at the last episode."""
     decay: float = 0.5
@@ -24,7 +28,15 @@ class Plan:
     decay_every: int = 2_000
     """Episodes between two steps of the step schedule."""
     weight_decay: float = 0.0
-    """Decoupled weight decay on weights of two or more dimensions."""
+    """Weight decay on weights of two or more dimensions: decoupled from Adam's steps, part of the gradient for sgd."""
+    label_smoothing: float = 0.0
+    """Share of each query's target that is spread over all classes."""
+    average: Literal["none", "exponential", "uniform"] = "none"
+    """Which average of the weights along the run is validated and kept as the best, if not the weights themselves."""
+    average_decay: float = 0.999
+    """Memory of the exponential average, per update."""
+    average_from: float = 0.0
+    """Share of the episodes after which averaging begins, for example 0.75 for the last quarter."""
     episodes_per_step: int = 1
     """Episodes averaged in one update."""
     clip: float = 0.0
@@ -43,6 +55,9 @@ class Plan:
                 raise InvalidOptionError(f"{name} must not be negative, but got {getattr(self, name)}.")
         if not (self.rate > 0 and math.isfinite(self.rate)):
             raise InvalidOptionError(f"The learning rate must be a positive number, but got {self.rate}.")
+        for name in ("momentum", "label_smoothing", "average_decay", "average_from"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InvalidOptionError(f"{name} must lie in [0, 1), but got {getattr(self, name)}.")
         if not 0 < self.decay <= 1:
             raise InvalidOptionError(f"decay must lie in (0, 1], but got {self.decay}.")
         if self.validate_every % self.episodes_per_step:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from handful import __version__, data
 from handful.checkpoint import read_checkpoint, write_atomically, write_checkpoint
@@ -22,7 +23,7 @@ from handful.learners.registry import build_learner
 from handful.model import FewShotModel
 from handful.pool import embed_pool
 from handful.recipes import Recipe, recipe_from_json
-from handful.training import Progress, Scores, TrainingState, seeded, train
+from handful.training import Progress, Scores, TrainingState, model_tensors, seeded, train
 
 _TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
 CPU = torch.device("cpu")
@@ -32,8 +33,9 @@ RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
     """The untrained model of a recipe; its weights depend on the recipe's seed only."""
     with seeded(recipe.seed):
-        embedding = conv4(recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate)
-        return FewShotModel(*build_learner(recipe.learner, embedding, image_shape, recipe.options))
+        embedding = conv4(recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate, recipe.shrink)
+        built = build_learner(recipe.learner, embedding, image_shape, recipe.options)
+        return FewShotModel(*built, together=recipe.together)
 
 
 def benchmark_of(recipe: Recipe) -> Benchmark:
@@ -82,7 +84,7 @@ class Run:
             for progress in train(self.model, self.episodes, validate=self.validate, state=self.state):
                 self._log(progress)
                 for name in progress.improved:
-                    self._save(f"best-{name}.safetensors", with_optimiser=False)
+                    self._save_best(name)
                 if progress.scores or progress.episode - saved >= save_every:
                     self._save(LAST)
                     saved = progress.episode
@@ -107,10 +109,11 @@ class Run:
         """The model as it was at its best validation score so far."""
         return load(self.folder, which)
 
-    def _save(self, name: str, with_optimiser: bool = True) -> None:
-        tensors = self.state.tensors()
-        if not with_optimiser:
-            tensors = {key: value for key, value in tensors.items() if key.startswith("model.")}
+    def _save_best(self, score: str) -> None:
+        self._save(f"best-{score}.safetensors", model_tensors(self.state.judged))
+
+    def _save(self, name: str, tensors: Mapping[str, Tensor] | None = None) -> None:
+        tensors = self.state.tensors() if tensors is None else tensors
         shape = list(self.benchmark.train.image_shape)
         facts = {"training": self.state.facts(), "recipe": self.recipe.as_json(), "image_shape": shape}
         write_checkpoint(self.folder / name, tensors, facts)

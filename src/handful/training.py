@@ -1,4 +1,4 @@
-"""Meta-training: minimise the expected query loss of episodes (eq. 2) with Adam, for any learner."""
+"""Meta-training: minimise the expected query loss of episodes (eq. 2) by gradients, for any learner."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from handful.averaging import WeightAverage
 from handful.episodes import EpisodeSampler
 from handful.episodes.counter import random_words
 from handful.errors import CheckpointError, DivergedError
@@ -52,23 +53,36 @@ class TrainingState:
         decayed = [p for p in self.parameters.values() if p.ndim > 1]
         others = [p for p in self.parameters.values() if p.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=plan.rate,
-            fused=all(_fusable(p) for p in others + decayed),
-        )
+        self.optimiser = _optimiser([group for group in groups if group["params"]], plan)
+        self.average = None if plan.average == "none" else WeightAverage(plan)
+        self.judged = model
+        """What the last validation looked at: the model itself, or a copy with averaged weights."""
+
+    def judge(self, episodes: EpisodeSampler) -> FewShotModel:
+        """The model to validate now, and to keep if it is the best: with averaged weights where the plan wants them."""
+        self.judged = self.average.applied(self.model, episodes) if self.average and self.average.count else self.model
+        return self.judged
+
+    def advance(self) -> None:
+        """Count an update, and take its weights into the average once that has begun."""
+        self.episode += self.plan.episodes_per_step
+        if self.average and self.episode > self.plan.average_from * self.plan.episodes:
+            self.average.note(self.parameters)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that is a tensor, by name; `restore` takes it back."""
-        saved = {f"model.{name}": value.detach() for name, value in self.model.state_dict().items()}
+        saved = model_tensors(self.model)
         for name, parameter in self.parameters.items():
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 saved[f"optimiser.{key}.{name}"] = torch.as_tensor(value).detach()
-        return saved
+        averaged = self.average.values if self.average else {}
+        return {**saved, **{f"average.{name}": value for name, value in averaged.items()}}
 
     def facts(self) -> dict[str, Any]:
         """Everything else, as plain JSON values."""
-        return {"episode": self.episode, "last_improvement": self.last_improvement, "best": dict(self.best)}
+        averaged = {"averaged": self.average.count} if self.average else {}
+        best = {"last_improvement": self.last_improvement, "best": dict(self.best)}
+        return {"episode": self.episode, **best, **averaged}
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Continue from what `tensors` and `facts` gave, to the same bits."""
@@ -81,6 +95,9 @@ class TrainingState:
                 self.optimiser.state[parameter] = {key.split(".", 2)[1]: tensors[key].clone() for key in keys}
             self.episode, self.last_improvement = int(facts["episode"]), int(facts["last_improvement"])
             self.best = {str(name): float(value) for name, value in facts["best"].items()}
+            if self.average and (count := int(facts["averaged"])):
+                self.average.count = count
+                self.average.values = {name: tensors[f"average.{name}"].clone() for name in self.parameters}
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"The saved training state does not fit this model: {str(error).splitlines()[0]} "
@@ -124,10 +141,10 @@ def train(
     while not state.finished:
         rate = plan.rate_at(state.episode)
         loss, right = _update(state, episodes, rate, device)
-        state.episode += plan.episodes_per_step
+        state.advance()
         last = state.episode >= plan.episodes
         due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
-        scores = validate(model) if validate is not None and due else None
+        scores = validate(state.judge(episodes)) if validate is not None and due else None
         improved = state.note(scores) if scores else ()
         yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
 
@@ -139,7 +156,7 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(device)
     with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
         logits = model(episode)
-    loss = model.learner.objective(logits, episode.query.targets)
+    loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing))
     value = float(loss.detach())
     if not math.isfinite(value):
         raise DivergedError(
@@ -156,12 +173,29 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     return value, float(accuracy(logits.detach(), episode.query.targets).mean())
 
 
+def model_tensors(model: FewShotModel) -> dict[str, Tensor]:
+    """A model's weights and buffers by the names that checkpoints give them."""
+    return {f"model.{name}": value.detach() for name, value in model.state_dict().items()}
+
+
+def smoothed(targets: Tensor, share: float) -> Tensor:
+    """One-hot targets (..., way) with this share spread evenly over all classes (Szegedy et al. 2016)."""
+    return torch.lerp(targets, torch.full_like(targets, 1 / targets.shape[-1]), share) if share else targets
+
+
 @contextmanager
 def seeded(seed: int, episode: int = 0) -> Iterator[None]:
     """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1)))
         yield
+
+
+def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimizer:
+    fused = all(_fusable(parameter) for group in groups for parameter in group["params"])
+    if plan.optimiser == "adam":
+        return torch.optim.AdamW(groups, lr=plan.rate, fused=fused)
+    return torch.optim.SGD(groups, lr=plan.rate, momentum=plan.momentum, nesterov=plan.momentum > 0, fused=fused)
 
 
 def _fusable(parameter: Tensor) -> bool:

@@ -26,7 +26,8 @@ class Conv4(nn.Module):
 
     Pooling has stride 2 in the first three blocks and 1 in the last. Block 3's output passes one more 2x2 max-pool of
     stride 1 on its way to the concatenation, which the paper's text leaves out and its feature sizes (3584, 8064,
-    72576) require. With `concatenate=False` the features are those of block 4 alone. `dropout` acts on blocks 3 and 4.
+    72576) require; `shrink=False` leaves it out. With `concatenate=False` the features are those of block 4 alone.
+    `dropout` acts on blocks 3 and 4.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Conv4(nn.Module):
         norm: Norm = "batch",
         dropout: float = 0.0,
         concatenate: bool = True,
+        shrink: bool = True,
     ) -> None:
         super().__init__()
         if not 0.0 <= dropout < 1.0:
@@ -52,7 +54,7 @@ class Conv4(nn.Module):
             ]
         )
         self.concatenate = concatenate
-        self.shrink = nn.MaxPool2d(2, stride=1)
+        self.shrink: nn.Module = nn.MaxPool2d(2, stride=1) if shrink else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) in [0, 1] -> features (n, e)."""
@@ -81,11 +83,12 @@ def conv4(
     norm: Norm = "batch",
     dropout: float = 0.0,
     concatenate: bool = True,
+    shrink: bool = True,
 ) -> Conv4:
     """The paper's embedding by the name of its width: '32C', '64C' or 'wide' ([96, 192, 384, 512])."""
     if width not in WIDTHS:
         raise InvalidOptionError(f"width must be one of {', '.join(WIDTHS)}, but got '{width}'.")
-    return Conv4(channels, WIDTHS[width], norm, dropout, concatenate)
+    return Conv4(channels, WIDTHS[width], norm, dropout, concatenate, shrink)
 
 
 def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -> nn.Sequential:

@@ -30,6 +30,10 @@ class Recipe:
     """Dropout after blocks 3 and 4."""
     concatenate: bool = True
     """Use the features of blocks 3 and 4 (the paper) or of block 4 alone."""
+    shrink: bool = True
+    """Pool block 3's output once more before it is concatenated, as the paper's feature sizes require."""
+    together: bool = True
+    """In training, pass support and query through the network in one batch, so that they share batch statistics."""
     learner: str = "r2d2"
     """The base learner's name."""
     options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
