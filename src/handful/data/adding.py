@@ -48,6 +48,8 @@ def add(
     source = SOURCES.get(name)
     if source is not None and options not in (None, FolderOptions()):
         raise InvalidOptionError(f"'{name}' has its own size and splits; size and split are for folders of your own.")
+    if not 0 < timeout < float("inf"):
+        raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
     target = store_path(root, name)
     with locked(target):
         if target.exists():

@@ -55,11 +55,21 @@ def extensions() -> frozenset[str]:
 
 def decode(data: bytes, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
     """One image file as uint8 (height, width, channels), turned counter-clockwise before it is resized."""
+    return shaped(upright(data, decoding), decoding, quarter_turns)
+
+
+def upright(data: bytes, decoding: Decoding) -> Image.Image:
+    """The image in 8 bits a channel, with the camera's rotation undone, in about its own size."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data), formats=_formats) as image:
-                return _shaped(image, decoding, quarter_turns)
+                check_size(image)
+                if decoding.fit == "crop":
+                    # JPEG decodes at 1/2, 1/4 or 1/8 of its size; twice the wanted size leaves the filter enough
+                    image.draft(None, (2 * decoding.width, 2 * decoding.height))
+                ImageOps.exif_transpose(image, in_place=True)
+                return eight_bit(image, "L" if decoding.channels == 1 else "RGB")
     except DataError:
         raise
     except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
@@ -69,22 +79,22 @@ def decode(data: bytes, decoding: Decoding, quarter_turns: int = 0) -> np.ndarra
 _formats = formats()
 
 
-def _shaped(image: Image.Image, decoding: Decoding, quarter_turns: int) -> np.ndarray:
+def check_size(image: Image.Image) -> None:
+    """Refuse an image that claims more pixels than photographs have; nothing of it has been decoded yet."""
     if image.width * image.height > MAX_PIXELS:
         raise DataError(
             f"claims {image.width} x {image.height} pixels, more than the {MAX_PIXELS / 1e6:.0f} million allowed"
         )
-    if decoding.fit == "crop":
-        # JPEG can decode at 1/2, 1/4 or 1/8 of its size; twice the wanted size leaves the filter enough to work on
-        image.draft(None, (2 * decoding.width, 2 * decoding.height))
-    ImageOps.exif_transpose(image, in_place=True)
-    plain = eight_bit(image, "L" if decoding.channels == 1 else "RGB")
+
+
+def shaped(image: Image.Image, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
+    """An upright image as uint8 (height, width, channels): turned, then resized, then inverted."""
     if quarter_turns % 4:
-        plain = plain.transpose(_TURNS[quarter_turns % 4])
+        image = image.transpose(_TURNS[quarter_turns % 4])
     size, resample = (decoding.width, decoding.height), Image.Resampling[decoding.filter.upper()]
-    if plain.size != size:
-        plain = plain.resize(size, resample) if decoding.fit == "squash" else ImageOps.fit(plain, size, resample)
-    pixels = np.asarray(plain, dtype=np.uint8).reshape(decoding.shape)
+    if image.size != size:
+        image = image.resize(size, resample) if decoding.fit == "squash" else ImageOps.fit(image, size, resample)
+    pixels = np.asarray(image, dtype=np.uint8).reshape(decoding.shape)
     return 255 - pixels if decoding.invert else pixels
 
 
@@ -104,4 +114,4 @@ def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
         colours = image.convert("RGBA")
         paper = Image.new("RGBA", colours.size, "white")
         image = Image.alpha_composite(paper, colours)
-    return image if image.mode == mode else image.convert(mode)
+    return image.copy() if image.mode == mode else image.convert(mode)

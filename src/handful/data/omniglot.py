@@ -71,8 +71,8 @@ def characters(split: str, part: str) -> list[str]:
 
 
 def vinyals_classes(*parts: str) -> list[Class]:
-    """The classes of some parts of the Vinyals split, or of all, upright characters of each part first."""
-    return [(c, turns) for part in parts or PARTS for turns in range(4) for c in characters("vinyals", part)]
+    """The classes of some parts of the Vinyals split, or of all, the rotations of a character together."""
+    return [(c, turns) for part in parts or PARTS for c in characters("vinyals", part) for turns in range(4)]
 
 
 def named(classes: Iterable[Class]) -> Iterable[str]:

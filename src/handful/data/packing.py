@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,9 +20,10 @@ from itertools import islice
 from types import TracebackType
 
 import numpy as np
+from PIL.Image import Image
 
 from handful.data.archives import Blob
-from handful.data.decode import Decoding, decode
+from handful.data.decode import Decoding, shaped, upright
 from handful.errors import DataError
 
 CHUNK_BYTES = 1 << 22
@@ -58,9 +59,14 @@ def decode_all(items: Sequence[Item], decoding: Decoding, jobs: int | None = Non
 def decode_chunk(items: Sequence[Item], decoding: Decoding) -> np.ndarray:
     """The images (k, height, width, channels) of one chunk; the first that fails is named."""
     pixels = np.empty((len(items), *decoding.shape), dtype=np.uint8)
+    uses = Counter(item.blob for item in items)
+    kept: dict[Blob, Image] = {}  # images that the chunk has in several rotations
     for row, item in zip(pixels, items, strict=True):
         try:
-            row[:] = decode(item.blob.read(), decoding, item.quarter_turns)
+            image = kept.get(item.blob) or upright(item.blob.read(), decoding)
+            if uses[item.blob] > 1:
+                kept[item.blob] = image
+            row[:] = shaped(image, decoding, item.quarter_turns)
         except DataError as error:
             raise DataError(f"The image {item.name} {error}") from error
         except Exception as error:  # a zip member with a bad checksum or method, a file that vanished

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from handful.data import omniglot
+from handful.data.archives import Tree, open_tree
+from handful.data.official import PARTS
+from handful.data.packing import Item, decode_chunk
+from handful.errors import DataError
+from tests.data.pictures import encoded, write_files, write_zip
+
+
+def drawing() -> bytes:
+    """A black bar on the left of white paper, as Omniglot's drawings are: 105 x 105, one bit."""
+    paper = np.full((105, 105), True)
+    paper[:, :30] = False
+    return encoded(paper)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    background = {c.split("/")[0] for part in ("train", "val") for c in omniglot.characters("lake", part)}
+    png = drawing()
+    return {
+        f"{'images_background' if c.split('/')[0] in background else 'images_evaluation'}/{c}/{n:04d}_{d:02d}.png": png
+        for n, c in enumerate(c for part in PARTS for c in omniglot.characters("lake", part))
+        for d in range(1, 21)
+    }
+
+
+@pytest.fixture(scope="module")
+def zips(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> list[Tree]:
+    root = tmp_path_factory.mktemp("omniglot")
+    halves = ("images_background", "images_evaluation")
+    paths = [write_zip(root / f"{h}.zip", {k: v for k, v in files.items() if k.startswith(h)}) for h in halves]
+    return [open_tree(path, root) for path in paths]
+
+
+def test_both_zips_give_all_classes_in_the_order_of_the_vinyals_split(zips: list[Tree]) -> None:
+    found = omniglot.read(zips)
+    assert len(found.classes) == 1623 * 4
+    assert set(found.counts) == {20}
+    assert found.splits["vinyals"] == {"train": ((0, 4112),), "val": ((4112, 688),), "test": ((4800, 1692),)}
+    lake = {
+        part: [found.classes[f + i] for f, n in runs for i in range(n)] for part, runs in found.splits["lake"].items()
+    }
+    assert [len(lake[part]) for part in PARTS] == [806, 158, 659]
+    assert all(name.endswith("/rot000") for names in lake.values() for name in names)
+    assert found.groups is not None
+    assert len(set(found.groups)) == 50
+
+
+def test_unpacked_folders_give_the_same(zips: list[Tree]) -> None:
+    """As folders look: names below the root, the halves' own folders around the alphabets, or none."""
+    flat = [Tree(Path("x"), {name.split("/", 1)[1]: blob for tree in zips for name, blob in tree.files.items()})]
+    assert omniglot.read(flat).classes == omniglot.read(zips).classes
+
+
+def test_one_half_alone_is_refused(zips: list[Tree]) -> None:
+    with pytest.raises(DataError, match=r"classes are missing.*both|both.*classes are missing"):
+        omniglot.read(zips[:1])
+
+
+def test_a_missing_drawing_is_named(zips: list[Tree]) -> None:
+    gone = next(iter(zips[0].files))
+    fewer = Tree(zips[0].path, {name: blob for name, blob in zips[0].files.items() if name != gone})
+    with pytest.raises(DataError, match=r"class Alphabet_of_the_Magi/character01 should have 20 images but has 19"):
+        omniglot.read([fewer, zips[1]])
+
+
+def test_what_is_not_omniglot_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No drawings of Omniglot"):
+        omniglot.read([open_tree(write_files(tmp_path / "x", {"cat/1.png": b""}), tmp_path)])
+
+
+def test_ink_is_bright_on_black_and_turns_counter_clockwise(tmp_path: Path) -> None:
+    tree = open_tree(write_files(tmp_path / "x", {"1.png": drawing()}), tmp_path)
+    turned = [decode_chunk([Item(tree.files["1.png"], "1.png", t)], omniglot.DECODING)[0, :, :, 0] for t in range(4)]
+    assert turned[0].shape == (28, 28)
+    assert (turned[0][:, :7] == 255).all()
+    assert (turned[0][:, 9:] == 0).all()
+    sides = [turned[0][:, :7], turned[1][-7:, :], turned[2][:, -7:], turned[3][:7, :]]
+    assert [int(side.min()) for side in sides] == [255] * 4  # left, bottom, right, top
