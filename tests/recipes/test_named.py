@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
+from handful.recipes.ours import SWITCHES
+from handful.runs import build
 
 
 def test_episodes_have_the_papers_sizes() -> None:
@@ -33,10 +36,53 @@ def test_the_authors_code_and_the_text_differ_where_they_are_known_to() -> None:
     assert named_recipe("cifar-fs-binary/r2d2-wide/authors").dropout == 0.3
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_a_recipe_survives_json(name: str) -> None:
-    recipe = NAMED[name].recipe
-    assert recipe_from_json(json.loads(json.dumps(recipe.as_json()))) == recipe
+def test_every_recipe_survives_json() -> None:
+    for name, entry in NAMED.items():
+        assert recipe_from_json(json.loads(json.dumps(entry.recipe.as_json()))) == entry.recipe, name
+
+
+def test_every_recipe_can_be_built() -> None:
+    seen = set()
+    for name, entry in NAMED.items():
+        small = replace(entry.recipe, width="32C", plan=Recipe().plan, data="any")
+        if (key := json.dumps(small.as_json())) in seen:
+            continue
+        seen.add(key)
+        model = build(small, (3, 32, 32))
+        assert model.learner.limits.way in (None, entry.recipe.way), name
+
+
+def test_variants_of_an_experiment_stand_side_by_side() -> None:
+    for stem in ("cifar-fs/r2d2-64C", "omniglot/r2d2-64C"):
+        assert all(f"{stem}/{variant}" in NAMED for variant in ("paper", "authors", "modern"))
+    ours = {name.rsplit("/", 1)[0] for name in NAMED if "r2d2-wide" in name or "lrd2" in name or "r2d2-lam" in name}
+    for stem in ours - {"cifar-fs/lrd2-5steps-64C"}:
+        assert {f"{stem}/paper", f"{stem}/authors"} <= NAMED.keys()
+
+
+def test_each_switch_of_the_ablation_changes_one_thing() -> None:
+    whole = named_recipe("cifar-fs/r2d2-64C/authors").as_json()
+    for name in SWITCHES:
+        changed = named_recipe(f"cifar-fs/r2d2-64C-{name}/authors").as_json()
+        fields = {key for key in whole if whole[key] != changed[key]}
+        assert fields in ({"images_per_class", "way"}, {"max_shot"}, *({key} for key in whole)), name
+        assert fields, name
+
+
+def test_baselines_follow_their_own_authors_or_the_papers_policy() -> None:
+    own, policy = named_recipe("cifar-fs/protonet-64C-1shot/authors"), named_recipe("cifar-fs/protonet-64C/paper")
+    assert (own.way, own.images_per_class, own.min_shot, own.max_shot, own.plan.rate) == (30, 16, 1, 1, 1e-3)
+    assert (policy.way, policy.images_per_class, policy.max_shot, policy.plan.rate) == (20, 12, 9, 5e-3)
+    maml = {name: named_recipe(name) for name in ("cifar-fs/maml-64C-5shot/authors", "cifar-fs/maml-64C/paper")}
+    assert [recipe.options["statistics"] for recipe in maml.values()] == ["batch", "support"]
+    assert [recipe.way * recipe.images_per_class for recipe in maml.values()] == [100, 240]
+    starred, plain = named_recipe("cifar-fs/protonet-wide/paper"), named_recipe("cifar-fs/protonet-64C/paper")
+    assert (starred.dropout, starred.concatenate, plain.dropout, plain.concatenate) == (0.4, True, 0.0, False)
+
+
+def test_the_binary_run_of_ten_steps_is_the_table_3_run() -> None:
+    stem = "cifar-fs-binary/lrd2"
+    assert named_recipe(f"{stem}-10steps-wide/authors") == named_recipe(f"{stem}-wide/authors")
 
 
 def test_unknown_names_and_fields_are_refused() -> None:

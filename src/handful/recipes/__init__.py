@@ -2,5 +2,6 @@
 
 from handful.recipes.named import NAMED, named_recipe
 from handful.recipes.recipe import Option, Recipe, parse_options, recipe_from_json
+from handful.recipes.settings import NamedRecipe
 
-__all__ = ["NAMED", "Option", "Recipe", "named_recipe", "parse_options", "recipe_from_json"]
+__all__ = ["NAMED", "NamedRecipe", "Option", "Recipe", "named_recipe", "parse_options", "recipe_from_json"]

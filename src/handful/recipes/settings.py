@@ -1,0 +1,61 @@
+"""What the paper fixes for each data set, whatever the learner: ways, images, dropout, the start of alpha."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from handful.plan import Plan
+from handful.recipes.recipe import Recipe
+
+Variant = Literal["paper", "authors", "modern", "modern-sgd"]
+"""What the text says; what released code does; the best that we know, with Adam or with SGD."""
+Width = Literal["32C", "64C", "wide"]
+
+
+@dataclass(frozen=True)
+class NamedRecipe:
+    """A recipe with the experiment that it belongs to."""
+
+    recipe: Recipe
+    about: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One data set in the paper's hands."""
+
+    way: int
+    images_per_class: int
+    dropout: float
+    scale: float
+    val_query: int
+    classes: int
+    table: str
+
+    @property
+    def size(self) -> int:
+        """S, the images of a training episode."""
+        return self.way * self.images_per_class
+
+
+SETTINGS = {
+    "omniglot": Setting(60, 10, 0.0, 10.0, 15, 4112, "table 2"),
+    "cifar-fs": Setting(20, 12, 0.4, 10.0, 43, 64, "table 1"),
+    "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 43, 64, "table 1"),
+}
+PLAN = Plan(validate_every=500)
+EPOCH = 100
+"""Episodes after which the authors' code validates."""
+BINARY = "-binary"
+"""What the names of two-way experiments add to the name of the data set."""
+
+
+def plan_of(variant: Variant) -> Plan:
+    """The schedule of section 4.2; the authors' code validates after every epoch, of which the text says nothing."""
+    return replace(PLAN, validate_every=EPOCH) if variant == "authors" else PLAN
+
+
+def binary_plan_of(variant: Variant) -> Plan:
+    """The schedule of the two-way experiments."""
+    return replace(plan_of(variant), rate=1e-3, decay=0.99, patience=50_000)

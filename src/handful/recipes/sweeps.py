@@ -1,0 +1,68 @@
+"""The paper's two figures: base-learner hyper-parameters fixed, learnt or diagonal, and the number of its steps.
+
+The figures' grids are not in the text, so these span the ranges of which it speaks: lambda beyond 0.01, where the
+diagonal prior is said to break down, and alpha from 1e-3 to its best value 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from handful.recipes.baselines import SHOTS, by_policy, own_code, own_width
+from handful.recipes.ours import binary, multiclass, with_options
+from handful.recipes.recipe import Option, Recipe
+from handful.recipes.settings import BINARY, NamedRecipe, Variant
+
+LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+SCALES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+STEPS = (1, 2, 3, 5, 10)
+LAM_KINDS: dict[str, dict[str, Option]] = {
+    "lam-fixed": {"learn_lam": False},
+    "lam-learnt": {"learn_lam": True},
+    "lam-diagonal": {"learn_lam": True, "prior": "diagonal"},
+}
+SCALE_KINDS: dict[str, dict[str, Option]] = {
+    "scale-fixed": {"learn_scale": False},
+    "scale-learnt": {"learn_scale": True},
+}
+DATA = ("cifar-fs", "omniglot")
+_VARIANTS: tuple[Variant, ...] = ("paper", "authors")
+
+
+def hyperparameters() -> dict[str, NamedRecipe]:
+    """R2-D2 over a grid of lambda and of alpha's start, each fixed or learnt, lambda also one a feature."""
+    found: dict[str, NamedRecipe] = {}
+    for data in DATA:
+        for variant in _VARIANTS:
+            base = multiclass(data, "wide", variant)
+            for name, grid, kinds in (("lam", LAMBDAS, LAM_KINDS), ("scale", SCALES, SCALE_KINDS)):
+                for kind, options in kinds.items():
+                    for value in grid:
+                        found[f"{data}/r2d2-{kind}-{value:g}-wide/{variant}"] = NamedRecipe(
+                            with_options(**{name: value}, **options)(base), "figure, hyper-parameters"
+                        )
+    return found
+
+
+def iterations() -> dict[str, NamedRecipe]:
+    """LR-D2 and MAML in two-way problems by the number of steps, the same in training and test."""
+    found: dict[str, NamedRecipe] = {}
+    for data in ("cifar-fs", "mini-imagenet"):
+        stem = f"{data}{BINARY}"
+        for steps in STEPS:
+            for variant in _VARIANTS:
+                found[f"{stem}/lrd2-{steps}steps-wide/{variant}"] = NamedRecipe(
+                    binary(data, "lrd2", variant, steps), "figure, iterations"
+                )
+            maml = f"{stem}/maml-{steps}steps-{own_width('maml', data)}"
+            found[f"{maml}/paper"] = NamedRecipe(
+                _stepped(by_policy("maml", data, own_width("maml", data), two_way=True), steps), "figure, iterations"
+            )
+            for shot in SHOTS:
+                recipe = own_code("maml", data, shot, own_width("maml", data), two_way=True)
+                found[f"{maml}-{shot}shot/authors"] = NamedRecipe(_stepped(recipe, steps), "figure, iterations")
+    return found
+
+
+def _stepped(recipe: Recipe, steps: int) -> Recipe:
+    return replace(recipe, options={**recipe.options, "steps": steps, "test_steps": steps})
