@@ -158,6 +158,8 @@ class TrainedModel:
     recipe: Recipe
     episodes: int
     """Episodes that it was trained for."""
+    image_shape: tuple[int, int, int]
+    """Channels, height and width of the images."""
 
 
 def load(run: str | Path, which: str = "mean") -> FewShotModel:
@@ -170,12 +172,12 @@ def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
     path = _checkpoint_of(Path(run), which)
     tensors, facts = read_checkpoint(path)
     try:
-        recipe, shape = recipe_from_json(facts["recipe"]), tuple(facts["image_shape"])
-        model = build(recipe, (shape[0], shape[1], shape[2]))
+        recipe, (channels, height, width) = recipe_from_json(facts["recipe"]), facts["image_shape"]
+        model = build(recipe, (channels, height, width))
         weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
         model.load_state_dict(weights)
-        return TrainedModel(model.eval(), recipe, int(facts["training"]["episode"]))
-    except (KeyError, IndexError, RuntimeError) as error:
+        return TrainedModel(model.eval(), recipe, int(facts["training"]["episode"]), (channels, height, width))
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path} does not hold a whole model: {error}.") from error
 
 

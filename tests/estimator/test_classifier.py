@@ -89,10 +89,10 @@ def test_beyond_the_limit_an_update_keeps_lambda_until_a_quarter_has_changed() -
 @pytest.mark.parametrize("balance", [True, False])
 def test_the_score_estimate_is_the_accuracy_of_n_refits(learner: str, e: int, balance: bool) -> None:
     X, y, _, _ = task([3, 6, 1, 4], e, spread=2.0)
-    clf = FewShotClassifier(learner, lam=2.0, balance=balance).fit(X, y)
+    clf = FewShotClassifier(learner=learner, lam=2.0, balance=balance).fit(X, y)
     right = []
     for i in np.flatnonzero(y != NAMES[2]):
-        without = FewShotClassifier(learner, lam=2.0, balance=balance).fit(np.delete(X, i, 0), np.delete(y, i))
+        without = FewShotClassifier(learner=learner, lam=2.0, balance=balance).fit(np.delete(X, i, 0), np.delete(y, i))
         right.append(without.predict(X[i : i + 1])[0] == y[i])
     assert clf.score_estimate_.accuracy == np.mean(right)
     assert clf.score_estimate_.examples == 13
@@ -101,9 +101,9 @@ def test_the_score_estimate_is_the_accuracy_of_n_refits(learner: str, e: int, ba
 
 def test_approximate_leave_one_out_of_logistic_regression_is_close_to_refits() -> None:
     X, y, _, _ = task([6, 7, 8], 5, spread=1.5)
-    state = FewShotClassifier("logistic", lam=1.0).fit(X, y)._state
+    state = FewShotClassifier(learner="logistic", lam=1.0).fit(X, y)._state
     refits = [
-        FewShotClassifier("logistic", lam=1.0)
+        FewShotClassifier(learner="logistic", lam=1.0)
         .fit(np.delete(X, i, 0), np.delete(y, i))
         .decision_function(X[i : i + 1])[0]
         for i in range(len(X))
@@ -112,7 +112,7 @@ def test_approximate_leave_one_out_of_logistic_regression_is_close_to_refits() -
     gap = np.abs(state.held_out_scores - refits).mean()
     # a one-step approximation: it has to remove most of the optimism of the fit
     assert gap < 0.2 * np.abs(in_sample - refits).mean()
-    assert not FewShotClassifier("logistic").fit(X, y).score_estimate_.exact
+    assert not FewShotClassifier(learner="logistic").fit(X, y).score_estimate_.exact
 
 
 def test_balance_saves_a_class_that_has_few_examples() -> None:

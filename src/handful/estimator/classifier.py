@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,36 +16,63 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from handful.errors import InvalidOptionError, NotEnoughImagesError
 from handful.estimator.calibration import ScoreEstimate, estimate_score, softmax
 from handful.estimator.cholesky import Matrix
+from handful.estimator.embedders import Embedder, choose_embedder
+from handful.estimator.embedding_images import Embedded, embed
+from handful.estimator.pictures import Picture, are_pictures, labelled_pictures, pictures
+from handful.estimator.rows import rows_checked, rows_of_image, rows_of_label
 from handful.estimator.sources import Source
-from handful.estimator.state import Lam, Options, fit_state
+from handful.estimator.state import Lam, Options, State, fit_state
+from handful.estimator.store import cache_folder
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Ridge regression (or another learner) on features, with exact updates and exact leave-one-out.
+    """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
-    `lam="auto"` chooses lambda by leave-one-out. `balance` treats all classes as equally likely however many examples
-    each has; without it the ridge learner follows their shares. Up to `tune_limit` examples, `partial_fit` and `forget`
-    choose lambda and scale anew, so that they equal a fresh fit in every respect; beyond it they keep both until
-    the number of examples has changed by a quarter, and equal a fresh fit at that lambda.
+    Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
+    handful), "photographs" (`pip install 'handful[images]'`), the path of a run of `handful train`, a network, or an
+    `ImageEmbedding`. `cache` remembers features on disk: True (the user's cache folder), a folder, or False.
+
+    `learner` is "ridge", "logistic" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance` treats all
+    classes as equally likely however many examples each has; without it the ridge learner follows their shares. Up
+    to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale anew, so that they equal a fresh fit in
+    every respect; beyond it they keep both until the number of examples has changed by a quarter, and equal a fresh
+    fit at that lambda.
     """
 
+    _embedder: Embedder | None
+    _state: State
+
     def __init__(
-        self, learner: str = "ridge", lam: Lam = "auto", *, balance: bool = True, tune_limit: int = 300
+        self,
+        embedding: Any = "auto",
+        learner: str = "ridge",
+        lam: Lam = "auto",
+        *,
+        balance: bool = True,
+        tune_limit: int = 300,
+        cache: bool | str | Path = True,
     ) -> None:
+        self.embedding = embedding
         self.learner = learner
         self.lam = lam
         self.balance = balance
         self.tune_limit = tune_limit
+        self.cache = cache
 
-    def fit(self, X: Any, y: Any) -> FewShotClassifier:
-        """Learn from features (n, e) and labels, forgetting what was learnt before."""
+    def fit(self, X: Any, y: Any = None) -> FewShotClassifier:
+        """Learn, forgetting what was learnt before.
+
+        X is a folder of class folders; or, with labels y, a list of paths, Pillow images or arrays, an array or
+        tensor of images with pixels in uint8 or [0, 1], or features (n, e).
+        """
         with self._unchanged_on_error():
+            self._embedder = None
             features, labels, sources = self._examples(X, y, first=True)
             options = Options(self.learner, self.lam, self.balance, self.tune_limit)
             self._state = fit_state(options, features, labels, sources)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
         """Learn from more examples, of classes old or new.
 
         `classes` is accepted because scikit-learn's convention has it, and is not needed: a class exists from its
@@ -56,12 +84,20 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._state = self._state.add(*self._examples(X, y, first=False))
         return self
 
-    def forget(self, *, index: int | Sequence[int] | None = None, label: Any = None) -> FewShotClassifier:
-        """Unlearn examples by their position in the order of learning, or a whole class, as if they had never been."""
+    def forget(
+        self, *, index: int | Sequence[int] | None = None, label: Any = None, image: Any = None
+    ) -> FewShotClassifier:
+        """Unlearn as if it had never been: examples by position in the order of learning, a class, or an image.
+
+        An image is found by its content, whatever its name is now, or else by the name under which it was learnt.
+        """
         check_is_fitted(self)
-        if (index is None) == (label is None):
-            raise InvalidOptionError("forget takes either index=... or label=..., one of the two.")
-        rows = self._rows_of(label) if index is None else self._checked_rows(index)
+        if sum(each is not None for each in (index, label, image)) != 1:
+            raise InvalidOptionError("forget takes one of index=..., label=... and image=....")
+        if index is not None:
+            rows = rows_checked(index, len(self._state.codes))
+        else:
+            rows = rows_of_label(self._state, label) if image is None else rows_of_image(self._state, image)
         self._state = self._state.remove(rows)
         return self
 
@@ -99,6 +135,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         answers = labels.astype(object)
         answers[rejected] = None
         return answers
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy on labelled examples, which may be a folder of class folders."""
+        if are_pictures(X):
+            X, y = labelled_pictures(X, y)
+            X = self._embedded(X, first=False).features if self.__sklearn_is_fitted__() else X
+        return float(super().score(X, y, sample_weight))
 
     def unknown_score(self, X: Any) -> Matrix:
         """How much each query looks like none of the classes: about -1 for a clear member, 1 for a stranger."""
@@ -159,28 +202,29 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any) -> Matrix:
         check_is_fitted(self)
+        if are_pictures(X):
+            X = self._embedded(pictures(X), first=False).features
         features: Matrix = validate_data(self, X, reset=False, dtype=np.float64)
         return features
 
     def _examples(self, X: Any, y: Any, first: bool) -> tuple[Matrix, NDArray[Any], tuple[Source, ...]]:
+        sources: tuple[Source, ...] | None = None
+        if are_pictures(X):
+            found, y = labelled_pictures(X, y)
+            embedded = self._embedded(found, first)
+            X, sources = embedded.features, embedded.sources
         features, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
         check_classification_targets(labels)
-        return features, labels, (Source(),) * len(labels)
+        return features, labels, sources or (Source(),) * len(labels)
 
-    def _rows_of(self, label: Any) -> list[int]:
-        rows = np.flatnonzero(self.labels_ == label)
-        if not len(rows):
-            known = ", ".join(str(each) for each in self.classes_[:10])
-            raise InvalidOptionError(f"There is no class {label!r} to forget. The classes are {known}.")
-        return [int(row) for row in rows]
-
-    def _checked_rows(self, index: int | Sequence[int]) -> list[int]:
-        n = len(self._state.codes)
-        rows = [int(row) for row in np.atleast_1d(np.asarray(index, dtype=np.int64))]
-        outside = [row for row in rows if not 0 <= row < n]
-        if outside:
-            raise InvalidOptionError(f"There is no example {outside[0]}: they are numbered from 0 to {n - 1}.")
-        return sorted(set(rows))
+    def _embedded(self, found: Sequence[Picture], first: bool) -> Embedded:
+        if first:
+            self._embedder = choose_embedder(self.embedding, found)
+        if self._embedder is None:
+            raise InvalidOptionError(
+                "This classifier was fitted to features, so it has no embedding for images. Give features here too."
+            )
+        return embed(found, self._embedder, cache_folder(self.cache))
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
