@@ -182,6 +182,13 @@ def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path, scratch: P
     assert list(open_tree(root, scratch).files) == ["a/1.txt"]
 
 
+def test_pipes_and_dangling_links_are_no_files(tmp_path: Path, scratch: Path) -> None:
+    root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})
+    os.mkfifo(root / "a" / "pipe.png")
+    os.symlink(root / "nowhere", root / "a" / "gone.png")
+    assert list(open_tree(root, scratch).files) == ["a/1.txt"]
+
+
 def test_a_linked_class_folder_is_followed(tmp_path: Path, scratch: Path) -> None:
     elsewhere = write_files(tmp_path / "elsewhere", {"1.txt": b"one"})
     root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})

@@ -57,15 +57,22 @@ def test_a_folder_loads_by_its_path_and_is_packed_once(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in root.glob("*.handful")} == stores
 
 
-def test_a_folder_that_changed_or_other_options_are_packed_anew(tmp_path: Path) -> None:
+def test_a_folder_that_changed_takes_the_place_of_its_older_state(tmp_path: Path) -> None:
     photos, root = write_files(tmp_path / "photos", class_folders()), tmp_path / "root"
-    assert int(load(photos, root=root, size=8).train.counts.sum() + 0) > 0
+    load(photos, root=root, size=8)
     assert load(photos, root=root, size=8, grey=True).train.image_shape == (1, 8, 8)
     write_files(photos, {"kind00/new.png": png(77)})
     benchmark = load(photos, root=root, size=8)
     counts = [int(n) for part in (benchmark.train, benchmark.val, benchmark.test) for n in part.counts]
     assert sorted(counts) == [4] * 9 + [5]
-    assert len(list(root.glob("*.handful"))) == 3
+    assert len(list(root.glob("*.handful"))) == 2  # grey, and colour as the folder is now
+
+
+def test_a_size_that_a_packed_data_set_does_not_have_is_refused(tmp_path: Path) -> None:
+    add("kinds", tmp_path, [write_files(tmp_path / "photos", class_folders())])
+    assert load("kinds", root=tmp_path, size=84).train.image_shape == (3, 84, 84)
+    with pytest.raises(InvalidOptionError, match=r"packed at 84 x 84 pixels, but size = 32"):
+        load("kinds", root=tmp_path, size=32)
 
 
 def test_a_damaged_store_never_loads(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def open_tree(path: Path, scratch: Path) -> Tree:
 
 
 def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
-    """All files below a folder; folders reached by links are entered once."""
+    """All regular files below a folder; folders reached by links are entered once."""
     seen: set[str] = set()
     for folder, subfolders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
@@ -93,7 +93,9 @@ def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
         subfolders.sort()
         relative = Path(folder).relative_to(root).as_posix()
         for name in names:
-            yield (name if relative == "." else f"{relative}/{name}"), Blob(os.path.join(folder, name))
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):  # no pipes, no dangling links
+                yield (name if relative == "." else f"{relative}/{name}"), Blob(path)
 
 
 def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:

@@ -39,25 +39,40 @@ def load(
 
         return load_glyphs(folder)
     if Path(name).name == name and store_path(folder, name).is_file():
-        return open_benchmark(store_path(folder, name), split)
+        return sized(open_benchmark(store_path(folder, name), split), size)
     path = Path(name).expanduser()
     if path.is_dir() and name not in SOURCES:
         return load_folder(path, folder, split, size, seed, grey)
     if path.is_file() and path.suffix == SUFFIX:
-        return open_benchmark(path, split)
+        return sized(open_benchmark(path, split), size)
     raise absent(name, folder)
+
+
+def sized(benchmark: Benchmark, size: int | None) -> Benchmark:
+    """The benchmark, if its images have the size that was asked for."""
+    _, height, width = benchmark.train.image_shape
+    if size is not None and (height, width) != (size, size):
+        raise InvalidOptionError(
+            f"'{benchmark.name}' is packed at {height} x {width} pixels, but size = {size} was asked for. "
+            f"Only folders can be loaded in a size of your choice."
+        )
+    return benchmark
 
 
 def load_folder(path: Path, root: Path, split: str | None, size: int | None, seed: int, grey: bool) -> Benchmark:
     """A folder of your own, packed below `root` under a name that changes with its files and with the options."""
-    options = FolderOptions(size=size or FolderOptions.size, grey=grey, split=split, seed=seed)
+    options = FolderOptions(size=FolderOptions.size if size is None else size, grey=grey, split=split, seed=seed)
     path = path.resolve()
-    digest = hashlib.sha256(repr((str(path), astuple(options))).encode())
+    stem = f"folder-{hashlib.sha256(repr((str(path), astuple(options))).encode()).hexdigest()[:12]}"
+    digest = hashlib.sha256()
     for file, blob in sorted(folder_files(path)):
         status = Path(blob.path).stat()
         digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    added = add(f"folder-{digest.hexdigest()[:16]}", root, [path], options)
+    added = add(f"{stem}-{digest.hexdigest()[:12]}", root, [path], options)
     benchmark = open_benchmark(added.path)
+    for older in root.glob(f"{stem}-*{SUFFIX}"):
+        if older != added.path:
+            older.unlink(missing_ok=True)
     return Benchmark(path.name, benchmark.train, benchmark.val, benchmark.test)
 
 
