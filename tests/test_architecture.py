@@ -10,7 +10,7 @@ import pytest
 import handful
 
 ROOT = Path(handful.__file__).parent
-ORDER = """errors allocator solvers plan data episodes embeddings learners model metrics averaging training pool
+ORDER = """errors files allocator solvers plan data episodes embeddings learners model metrics averaging training pool
 evaluation checkpoint recipes runs report reproduce demo estimator web cli"""
 LAYERS = ORDER.split()
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))

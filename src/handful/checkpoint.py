@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from handful.errors import CheckpointError
+from handful.files import write_atomically
 
 _KEY = "handful"
 FORMAT = 1
@@ -48,17 +48,3 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if version != FORMAT:
         raise CheckpointError(f"{path} has format {version}, but this version of handful reads format {FORMAT}.")
     return tensors, facts
-
-
-def write_atomically(path: Path, payload: bytes) -> None:
-    """Write bytes under a temporary name in the same folder, flush them to disk, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from handful import __version__, data
-from handful.checkpoint import read_checkpoint, write_atomically, write_checkpoint
+from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.data.table import Benchmark
 from handful.data.transforms import Compose, Crop, Flip, Jitter
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.evaluation import evaluate
+from handful.files import write_atomically
 from handful.learners.registry import build_learner
 from handful.model import FewShotModel
 from handful.pool import embed_pool

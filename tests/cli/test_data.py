@@ -38,7 +38,7 @@ def test_a_folder_is_added_listed_checked_shown_and_removed(
     assert main(["data", "show", "kinds", "--out", str(tmp_path / "sheet.png"), "--part", "val"]) == 0
     assert Image.open(tmp_path / "sheet.png").size[1] == 2 * 62
     assert main(["data", "remove", "kinds"]) == 0
-    assert not list(root.glob("*.handful"))
+    assert not list(root.glob("*.pack"))
 
 
 def test_the_list_names_every_source_with_licence_and_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,14 +52,14 @@ def test_another_folder_can_be_named(photos: Path, root: Path, tmp_path: Path) -
     other = tmp_path / "other"
     assert main(["data", "add", "kinds", "--from", str(photos), "--data", str(other)]) == 0
     assert not root.exists()
-    assert [path.name for path in other.glob("*.handful")] == ["kinds.handful"]
+    assert [path.name for path in other.glob("*.pack")] == ["kinds.pack"]
 
 
 def test_a_damaged_store_is_listed_as_damaged_and_fails_its_check(
     photos: Path, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["data", "add", "kinds", "--from", str(photos)])
-    store = root / "kinds.handful"
+    store = root / "kinds.pack"
     store.write_bytes(store.read_bytes()[:-1])
     capsys.readouterr()
     assert main(["data", "list"]) == 0
@@ -93,11 +93,11 @@ def test_every_error_is_one_clear_line(
     said = capsys.readouterr().err
     assert said.startswith("handful: ")
     assert said.count("\n") == 1
-    assert not list(root.glob("*.handful"))
+    assert not list(root.glob("*.pack"))
 
 
 def test_a_truncated_image_is_one_clear_line(photos: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_files(photos, {"kind05/broken.png": png()[:-50]})
     assert main(["data", "add", "kinds", "--from", str(photos)]) == 2
     assert "kind05/broken.png cannot be read as an image" in capsys.readouterr().err
-    assert not list(root.glob("*.handful"))
+    assert not list(root.glob("*.pack"))

@@ -33,7 +33,7 @@ def photos(tmp_path: Path) -> Path:
 def leftovers(root: Path) -> list[str]:
     """Everything below the folder but whole stores and locks."""
     names = [path.relative_to(root).as_posix() for path in root.rglob("*")] if root.exists() else []
-    return [name for name in names if not name.endswith((".handful", ".lock"))]
+    return [name for name in names if not name.endswith((".pack", ".lock"))]
 
 
 def test_a_folder_and_its_zip_give_the_same_content(photos: Path, tmp_path: Path, root: Path) -> None:
@@ -96,7 +96,7 @@ def test_removing_gives_the_room_back(photos: Path, root: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_swept_up(photos: Path, root: Path) -> None:
-    write_files(root, {".a.handful.999.tmp": b"half a store", ".a.handful.xyz.tmp/x.inflated": b"half a tar"})
+    write_files(root, {".a.pack.999.tmp": b"half a store", ".a.pack.xyz.tmp/x.inflated": b"half a tar"})
     add("a", root, [photos])
     assert leftovers(root) == []
 
@@ -168,7 +168,7 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(limit: int, photos: Pat
     assert "DataError: No room to write" in done.stderr
     assert "--data or HANDFUL_DATA" in done.stderr
     assert leftovers(root) == []
-    assert not list(root.glob("*.handful"))
+    assert not list(root.glob("*.pack"))
 
 
 def test_a_full_disk_while_a_tar_is_inflated_leaves_nothing(tmp_path: Path, root: Path) -> None:

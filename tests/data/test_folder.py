@@ -146,5 +146,5 @@ def test_a_truncated_image_is_named_and_nothing_is_packed(tmp_path: Path) -> Non
     path = write_files(tmp_path / "x", {**class_folders(), "kind03/9.png": png()[:-60]})
     with pytest.raises(HandfulError, match=r"kind03/9.png cannot be read as an image"):
         load(path, root=tmp_path / "root")
-    assert not list((tmp_path / "root").glob("*.handful"))
+    assert not list((tmp_path / "root").glob("*.pack"))
     assert not list((tmp_path / "root").glob(".*.tmp"))

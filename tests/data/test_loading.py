@@ -52,9 +52,9 @@ def test_a_folder_loads_by_its_path_and_is_packed_once(tmp_path: Path) -> None:
     assert benchmark.name == "photos"
     assert [len(benchmark.train), len(benchmark.val), len(benchmark.test)] == [5, 2, 3]
     assert benchmark.train.image_shape == (3, 12, 12)
-    stores = {path: path.stat().st_mtime_ns for path in root.glob("*.handful")}
+    stores = {path: path.stat().st_mtime_ns for path in root.glob("*.pack")}
     load(str(photos), split="5/2/3", root=root, size=12, seed=1)
-    assert {path: path.stat().st_mtime_ns for path in root.glob("*.handful")} == stores
+    assert {path: path.stat().st_mtime_ns for path in root.glob("*.pack")} == stores
 
 
 def test_a_folder_that_changed_takes_the_place_of_its_older_state(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_folder_that_changed_takes_the_place_of_its_older_state(tmp_path: Path
     benchmark = load(photos, root=root, size=8)
     counts = [int(n) for part in (benchmark.train, benchmark.val, benchmark.test) for n in part.counts]
     assert sorted(counts) == [4] * 9 + [5]
-    assert len(list(root.glob("*.handful"))) == 2  # grey, and colour as the folder is now
+    assert len(list(root.glob("*.pack"))) == 2  # grey, and colour as the folder is now
 
 
 def test_a_size_that_a_packed_data_set_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (10, 5, 4, 3), dtype=np.uint8
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.handful"
+    path = tmp_path / "toy.pack"
     write_store(path, HEADER, [PIXELS[:4], PIXELS[4:]])
     return path
 
@@ -88,7 +88,7 @@ def test_splits_open_by_name_and_the_first_is_the_default(store: Path) -> None:
 
 def test_the_hash_covers_pixels_classes_and_splits_but_not_the_origin(tmp_path: Path) -> None:
     def content(header: Header, pixels: np.ndarray) -> str:
-        return write_store(tmp_path / "x.handful", header, [pixels]).content
+        return write_store(tmp_path / "x.pack", header, [pixels]).content
 
     reference = content(HEADER, PIXELS)
     assert reference != UNHASHED
@@ -134,14 +134,14 @@ def test_every_byte_of_the_header_is_guarded(store: Path) -> None:
 
 
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "photo.handful"
+    path = tmp_path / "photo.pack"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(5000))
     with pytest.raises(DataError, match="not a data set packed by handful"):
         open_table(path)
 
 
 def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "toy.handful"
+    path = tmp_path / "toy.pack"
     write_store(path, replace(HEADER, format=2), [PIXELS])
     with pytest.raises(DataError, match=r"format 2.*reads format 1"):
         read_header(path)
@@ -149,7 +149,7 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
-        open_table(tmp_path / "none.handful")
+        open_table(tmp_path / "none.pack")
 
 
 @pytest.mark.parametrize("chunks", [[PIXELS[:9]], [PIXELS, PIXELS], [PIXELS[:, :4]], [PIXELS.astype(float)]])
@@ -167,7 +167,7 @@ def test_a_source_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_store(tmp_path / "toy.handful", HEADER, chunks())  # type: ignore[arg-type]
+        write_store(tmp_path / "toy.pack", HEADER, chunks())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,7 +179,7 @@ def test_a_store_that_is_replaced_stays_readable_to_those_who_have_it_open(store
 
 
 def test_a_store_can_be_moved(store: Path, tmp_path: Path) -> None:
-    moved = tmp_path / "elsewhere" / "renamed.handful"
+    moved = tmp_path / "elsewhere" / "renamed.pack"
     moved.parent.mkdir()
     shutil.move(store, moved)
     assert check_store(moved).name == "toy"

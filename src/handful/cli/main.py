@@ -26,6 +26,7 @@ from handful.recipes import named_recipe
 Command = Demo | Train | Evaluate | Data | Recipes
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
+_INSIDE = re.compile(r"Error parsing __tyro\S*: ")
 _NOT_A_NUMBER = re.compile(r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)")
 _NOT_A_FLOAT = re.compile(r"Error parsing (\S+): could not convert string to float: (.*)")
 
@@ -72,11 +73,13 @@ def _parse(words: list[str]) -> Command:
 
 def _commands(words: list[str]) -> type[Command]:
     """The commands; `train --recipe NAME` takes the defaults of its flags from that recipe."""
-    named = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--recipe"]
-    train = Train(out=MISSING, recipe=named_recipe(named[-1])) if named and words[0] == "train" else MISSING
+    flags = " ".join(words).replace("--recipe=", "--recipe ").split()
+    named = [flags[i + 1] for i, word in enumerate(flags[:-1]) if word == "--recipe"]
+    train = Train(out=MISSING, recipe=named_recipe(named[-1])) if named and words[0] == "train" else None
+    training = subcommand("train") if train is None else subcommand("train", default=train)
     commands: object = (
         Annotated[Demo, subcommand("demo")]
-        | Annotated[Train, subcommand("train", default=train)]
+        | Annotated[Train, training]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Data, subcommand("data")]
         | Annotated[Recipes, subcommand("recipes")]
@@ -86,13 +89,14 @@ def _commands(words: list[str]) -> type[Command]:
 
 def _one_line(complaint: str) -> str:
     """tyro's boxed complaint as one line: what was wrong, what is allowed, where the help is."""
-    lines = [_BOX.sub("", line) for line in complaint.splitlines()[1:]]
-    said = " ".join(line for line in lines if line)
+    lines = [_BOX.sub("", line) or ";" for line in complaint.splitlines()[1:-1]]
+    said = " ".join(lines).replace(" ; ", "; ")
+    said = _INSIDE.sub("", said)
     said = _NOT_A_NUMBER.sub(r"\1 takes a whole number, but got \2", said)
     said = _NOT_A_FLOAT.sub(r"\1 takes a number, but got \2", said)
     what, _, _ = said.partition("Argument helptext:")
     what, _, help_at = what.partition("For full helptext, ")
-    return f"{what.strip().rstrip('.')}. {(help_at or 'see handful --help').strip().capitalize()}"
+    return f"{what.strip().rstrip('.;')}. {(help_at or 'see handful --help').strip().capitalize()}"
 
 
 def _terminate(number: int, frame: object) -> None:

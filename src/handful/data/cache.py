@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from handful import files
 from handful.errors import DataError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -68,16 +69,12 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place when the block ends well and disappears when it does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A temporary name beside `path` that takes its place; a folder or disk that cannot hold it is a clear error."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
+        with files.replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise write_error(error, path) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def sweep(path: Path) -> None:

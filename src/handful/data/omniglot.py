@@ -1,7 +1,7 @@
 """Omniglot (Lake et al., 2015): 1623 handwritten characters of 50 alphabets, drawn by 20 people each.
 
 As in the paper, drawings are rotated, then resized to 28 x 28, then inverted, so that ink is bright. A character in
-four rotations makes four classes. The resize is antialiased; the authors' code picks nearest pixels of 1-bit images.
+four rotations makes four classes. The resize is antialiased.
 """
 
 from __future__ import annotations

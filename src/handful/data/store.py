@@ -26,7 +26,7 @@ from handful.errors import DataError
 if TYPE_CHECKING:
     from handful.data.table import Benchmark, ImageTable
 
-SUFFIX = ".handful"
+SUFFIX = ".pack"
 FORMAT = 1
 PREFIX = struct.Struct("<16sII")
 MAGIC = b"handful images\r\n"

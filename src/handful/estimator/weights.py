@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from handful.checkpoint import write_atomically, write_checkpoint
+from handful.checkpoint import write_checkpoint
 from handful.errors import HandfulError
 from handful.evaluation import Evaluation, evaluate
+from handful.files import write_atomically
 from handful.pool import embed_pool
 from handful.runs import TrainedModel, benchmark_of, read_run
 
