@@ -13,11 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from handful.errors import InvalidOptionError, NotEnoughImagesError
-from handful.estimator.calibration import ScoreEstimate, estimate_score, softmax
+from handful.errors import InvalidOptionError
+from handful.estimator.calibration import softmax
 from handful.estimator.cholesky import Matrix
 from handful.estimator.embedders import Embedder, choose_embedder
 from handful.estimator.embedding_images import Embedded, embed
+from handful.estimator.file import read_file, write_file
+from handful.estimator.looking import Looking
 from handful.estimator.pictures import Picture, are_pictures, labelled_pictures, pictures
 from handful.estimator.rows import rows_checked, rows_of_image, rows_of_label
 from handful.estimator.sources import Source
@@ -25,7 +27,7 @@ from handful.estimator.state import Lam, Options, State, fit_state
 from handful.estimator.store import cache_folder
 
 
-class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
     Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
@@ -143,22 +145,32 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = self._embedded(X, first=False).features if self.__sklearn_is_fitted__() else X
         return float(super().score(X, y, sample_weight))
 
-    def unknown_score(self, X: Any) -> Matrix:
-        """How much each query looks like none of the classes: about -1 for a clear member, 1 for a stranger."""
-        return self._state.unknown_scores(self._features(X))
+    def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
+        """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.
 
-    def unknown_threshold(self, false_rejection: float = 0.05) -> float:
-        """The unknown score that this share of the held-out examples exceeds."""
+        It holds no code and loads anywhere, offline. Embeddings that handful trained travel in it; of others it
+        holds the identity.
+        """
         check_is_fitted(self)
-        if not 0 <= false_rejection < 1:
-            raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
-        scores = self._state.held_out_unknown_scores
-        if not len(scores):
-            raise NotEnoughImagesError(
-                "A threshold for unknown queries is set by holding out examples, but every class has one only. "
-                "Give at least one class a second example, or compare unknown_score with a threshold of your own."
-            )
-        return float(np.quantile(scores, 1 - false_rejection))
+        write_file(Path(path), self._state, self._embedder, thumbnails)
+
+    @classmethod
+    def load(cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True) -> FewShotClassifier:
+        """The classifier of a file; `embedding` is for one that was made with a network of your own."""
+        state, embedder = read_file(Path(path), embedding)
+        options = state.options
+        name = "auto" if embedder is None else embedder.origin if embedder.kind == "run" else embedder.kind
+        loaded = cls(
+            name if embedding is None else embedding,
+            options.learner,
+            options.lam,
+            balance=options.balance,
+            tune_limit=options.tune_limit,
+            cache=cache,
+        )
+        loaded._state, loaded._embedder = state, embedder
+        loaded.n_features_in_ = state.factor.features.shape[1]
+        return loaded
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -184,14 +196,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What scores are multiplied with before softmax."""
         check_is_fitted(self)
         return self._state.scale
-
-    @property
-    def score_estimate_(self) -> ScoreEstimate:
-        """Accuracy by leave-one-out, with its 95% interval."""
-        check_is_fitted(self)
-        state, held = self._state, self._state.held_out
-        right = state.held_out_scores[held].argmax(1) == state.codes[held]
-        return estimate_score(right, state.head.exact)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in self.__dict__

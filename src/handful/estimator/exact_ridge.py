@@ -88,6 +88,14 @@ class DualFactor:
         variances: Matrix = np.maximum(prior - explained + unsure_bias, 0)
         return variances
 
+    def covariance(self, queries: Matrix) -> Matrix:
+        """Predictive covariance of all pairs of queries (q, q); its diagonal is `variances`."""
+        cross = self.features @ queries.T
+        half = solve_lower(self.L, cross)
+        unsure_bias = 1 - self.ones @ cross
+        covariance: Matrix = queries @ queries.T - half.T @ half + np.outer(unsure_bias, unsure_bias) / self.ones.sum()
+        return covariance
+
     def _solve(self, B: Matrix) -> Matrix:
         return solve_lower(self.L, solve_lower(self.L, B), transposed=True)
 
@@ -144,6 +152,12 @@ class PrimalFactor:
         """Predictive variance of each query, as in the dual."""
         variances: Matrix = self.lam * self._leverages(queries)
         return variances
+
+    def covariance(self, queries: Matrix) -> Matrix:
+        """Predictive covariance of all pairs of queries, as in the dual."""
+        half = solve_lower(self.L, _with_ones(queries).T)
+        covariance: Matrix = self.lam * (half.T @ half)
+        return covariance
 
     def _leverages(self, rows: Matrix) -> Matrix:
         leverages: Matrix = np.square(solve_lower(self.L, _with_ones(rows).T)).sum(0)
