@@ -39,6 +39,10 @@ every_problem = pytest.mark.parametrize(
     [pytest.param(make(shape, seed), id=f"{name}-{seed}") for name, shape in SHAPES.items() for seed in range(2)],
 )
 
+one_problem_a_shape = pytest.mark.parametrize(
+    "problem", [pytest.param(make(s, 7), id=name) for name, s in SHAPES.items()]
+)
+
 every_two_class_problem = pytest.mark.parametrize(
     "problem",
     [

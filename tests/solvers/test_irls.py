@@ -8,7 +8,7 @@ import torch
 from handful.errors import InvalidOptionError
 from handful.solvers import logistic, logistic_dual
 
-from .problems import every_problem, leaves, make, saved_bytes
+from .problems import every_problem, leaves, make, one_problem_a_shape, saved_bytes
 
 CONVERGED = 25
 SHORTCUTS = pytest.mark.parametrize("gradient", ["last_step", "implicit"])
@@ -40,7 +40,7 @@ def test_hand_written_backward_equals_autograd(problem, steps):
         torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-10)
 
 
-@every_problem
+@one_problem_a_shape
 @SHORTCUTS
 @pytest.mark.parametrize("solver", [logistic_dual, logistic])
 def test_shortcut_equals_unrolling_at_convergence(problem, gradient, solver):

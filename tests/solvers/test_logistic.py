@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 from handful.solvers import logistic, logistic_dual, ridge_dual
 
-from .problems import duplicated, every_problem, every_two_class_problem, leaves, make, rotation
+from .problems import duplicated, every_problem, every_two_class_problem, leaves, make, one_problem_a_shape, rotation
 
 LAMS = pytest.mark.parametrize("lam", [0.1, 1.0, 50.0])
 CONVERGED = 25  # quadratic convergence: the last 15 steps are there for the hardest of the problems
@@ -63,7 +63,7 @@ def test_one_step_is_ridge_with_four_lam_and_targets_of_two(problem, lam):
     torch.testing.assert_close(one_step, ridge_dual(problem.K, targets[:, None], 4 * lam)[:, 0], **EXACT)
 
 
-@every_problem
+@one_problem_a_shape
 def test_columns_of_labels_are_problems_of_their_own(problem):
     together = logistic_dual(problem.K, problem.one_hot, 0.5, 6)
     weights = logistic(problem.X, problem.one_hot, 0.5, 6)
@@ -108,19 +108,19 @@ def test_gradients_in_gram_matrix_agree_with_finite_differences():
     assert torch.autograd.gradgradcheck(lambda K, lam: logistic_dual(K, problem.labels, lam, 3), (K, lam))
 
 
-@every_problem
+@one_problem_a_shape
 def test_duplicating_all_samples_equals_halving_lam(problem):
     twice = logistic(duplicated(problem.X), duplicated(problem.labels), 1.0, 5)
     torch.testing.assert_close(twice, logistic(problem.X, problem.labels, 0.5, 5), **EXACT)
 
 
-@every_problem
+@one_problem_a_shape
 def test_exchanging_the_labels_negates_the_weights(problem):
     w = logistic(problem.X, problem.labels, 0.3, 5)
     torch.testing.assert_close(logistic(problem.X, 1 - problem.labels, 0.3, 5), -w, **EXACT)
 
 
-@every_problem
+@one_problem_a_shape
 def test_rotating_features_rotates_weights(problem):
     Q = rotation(problem.X.shape[-1])
     turned = logistic(problem.X @ Q, problem.labels, 0.3, 5)

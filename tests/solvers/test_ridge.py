@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
 from handful.solvers import leave_one_out, ridge, ridge_dual, ridge_primal
 
-from .problems import duplicated, every_problem, leaves, make, rotation
+from .problems import duplicated, every_problem, leaves, make, one_problem_a_shape, rotation
 
 LAMS = pytest.mark.parametrize("lam", [1e-2, 1.0, 50.0])
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # condition numbers here reach 1e4, float64 keeps the other 11 digits
@@ -54,7 +54,7 @@ def test_diagonal_prior_solves_its_own_normal_equations(problem):
     torch.testing.assert_close(ridge(problem.X, problem.Y, lam), expected, **EXACT)
 
 
-@every_problem
+@one_problem_a_shape
 def test_diagonal_prior_of_equal_values_is_the_plain_prior(problem):
     lam = torch.full(problem.X.shape[-1:], 0.7, dtype=torch.float64)
     torch.testing.assert_close(ridge(problem.X, problem.Y, lam), ridge(problem.X, problem.Y, 0.7), **EXACT)
@@ -132,13 +132,13 @@ def test_lam_that_may_mean_two_things_is_refused():
     assert ridge(X, Y, torch.ones(6).expand(6, 6)).shape == (6, 6, 2)
 
 
-@every_problem
+@one_problem_a_shape
 def test_duplicating_all_samples_equals_halving_lam(problem):
     twice = ridge(duplicated(problem.X), duplicated(problem.Y), 1.0)
     torch.testing.assert_close(twice, ridge(problem.X, problem.Y, 0.5), **EXACT)
 
 
-@every_problem
+@one_problem_a_shape
 def test_rotating_features_rotates_weights(problem):
     Q = rotation(problem.X.shape[-1])
     torch.testing.assert_close(
@@ -146,7 +146,7 @@ def test_rotating_features_rotates_weights(problem):
     )
 
 
-@every_problem
+@one_problem_a_shape
 def test_order_of_samples_permutes_dual_weights(problem):
     order = torch.randperm(len(problem.X), generator=torch.Generator().manual_seed(0))
     A = ridge_dual(problem.K, problem.Y, 0.3)

@@ -12,6 +12,8 @@ from handful.solvers.kernels import (
 from handful.solvers.linear import solve_psd
 from handful.solvers.logistic import logistic, logistic_dual
 from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_primal
+from handful.solvers.softmax import softmax_dual
+from handful.solvers.svm import svm_dual
 
 __all__ = [
     "add_intercept",
@@ -26,6 +28,8 @@ __all__ = [
     "ridge",
     "ridge_dual",
     "ridge_primal",
+    "softmax_dual",
     "solve_psd",
     "squared_distances",
+    "svm_dual",
 ]

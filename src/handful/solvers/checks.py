@@ -72,7 +72,9 @@ def require_labels(y: Tensor) -> None:
 
 
 def require_one_hot(Y: Tensor) -> None:
-    """Refuse rows that do not name exactly one class."""
+    """Refuse rows that do not name exactly one of at least two classes."""
+    if Y.shape[-1] < 2:
+        raise ShapeError(f"A classifier needs at least two classes, but Y of shape {tuple(Y.shape)} has one column.")
     require_labels(Y)
     rows = int((Y.sum(-1) != 1).sum())
     if rows:
@@ -107,6 +109,14 @@ def require_system(K: Tensor, Y: Tensor, lam: Tensor) -> None:
     require_positive("lam", lam)
     require_finite("K (inner products of the features)", K)
     require_finite("Y (the targets)", Y)
+    require_symmetric(K)
+
+
+def require_classes(name: str, K: Tensor, Y: Tensor, strength: Tensor) -> None:
+    """Refuse values with which a classifier of several classes cannot be fitted."""
+    require_positive(name, strength)
+    require_finite("K (inner products of the features)", K)
+    require_one_hot(Y)
     require_symmetric(K)
 
 

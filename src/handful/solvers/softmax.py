@@ -1,0 +1,107 @@
+"""Multinomial logistic (softmax) regression by Newton's method in the dual, all classes coupled."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from handful.solvers.checks import (
+    common_batch,
+    inspect,
+    require_choice,
+    require_classes,
+    require_steps,
+    require_targets,
+)
+from handful.solvers.coupled import couple
+from handful.solvers.implicit import implicit
+from handful.solvers.irls import SATURATION
+from handful.solvers.linear import rounding, symmetric
+from handful.solvers.logistic import Gradient
+from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
+
+HALVINGS = 12
+"""A Newton step is halved at most so many times; 0 is the rule, a few where the first steps overshoot."""
+
+SUFFICIENT = 1e-4
+"""The part of the decrease promised by the slope that a step must deliver (Armijo, 1966)."""
+
+
+def softmax_dual(K: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
+    """Softmax regression in the dual: `steps` of Newton's method from 0; W = X^T A, and logits are K(q, x) A.
+
+    Minimises sum_i (log sum_c exp(x_i.w_c) - x_i.w_{y_i}) + lam / 2 |W|^2, where scikit-learn's LogisticRegression has
+    C = 1 / lam. K (..., n, n), one-hot Y (..., n, o) -> A (..., n, o), which satisfies lam A = Y - softmax(K A) at
+    convergence. A step is halved until the objective falls, so that it converges from anywhere.
+
+    With p_c the probabilities of class c, a step solves (K + lam diag(p_c)^-1) A_c = eta_c + y_c / p_c + u for all
+    classes at once, coupled by sum_c A_c = 0: `handful.solvers.coupled`. The cost is o systems of size n a step.
+    """
+    require_targets(K, Y)
+    require_steps(steps)
+    require_choice("gradient", gradient, get_args(Gradient))
+    lam = as_tensor(lam, K)
+    batch = common_batch(K=K.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    inspect(partial(require_classes, "lam"), K, Y, lam)
+    work, n, o = system_dtype(K.device), K.shape[-1], Y.shape[-1]
+    with no_autocast(K.device):
+        S = symmetric(recast(K, work)).expand(*batch, n, n)
+        y = Y.to(work).mT.expand(*batch, o, n)
+        A = _solve(S, y, lam.to(work).expand(batch), steps, gradient, rounding(K))
+        return recast(A, result_dtype(K)).mT
+
+
+def _solve(K: Tensor, y: Tensor, lam: Tensor, steps: int, gradient: Gradient, eps: float) -> Tensor:
+    if gradient == "implicit":
+        return implicit(partial(_iterate, steps=steps, eps=eps), partial(_adjoint, eps=eps), K, y, lam)
+    if gradient == "unrolled" or steps == 1:
+        return _iterate(K, y, lam, steps, eps)
+    with torch.no_grad():
+        A = _iterate(K, y, lam, steps - 1, eps)
+    return _step(K, y, lam, A, A @ K.detach(), eps)
+
+
+def _iterate(K: Tensor, y: Tensor, lam: Tensor, steps: int, eps: float) -> Tensor:
+    A = eta = torch.zeros_like(y)
+    for _ in range(steps):
+        A = _step(K, y, lam, A, eta, eps)
+        eta = A @ K
+    return A
+
+
+def _step(K: Tensor, y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, eps: float) -> Tensor:
+    log_p = torch.log_softmax(eta, -2)
+    r = torch.exp(log_p.clamp_min(-SATURATION) / 2)
+    full = r * couple(K, r, lam, eps).solve(r * log_p + y / r)
+    with torch.no_grad():
+        share = _share(y, lam, A, eta, full, full @ K)
+    return A + share * (full - A)
+
+
+def _share(y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, full: Tensor, full_eta: Tensor) -> Tensor:
+    """The largest of 1, 1/2, 1/4, ... of the way from A to `full` on which the objective falls: (..., 1, 1)."""
+    shares = 0.5 ** torch.arange(HALVINGS + 1, dtype=y.dtype, device=y.device).reshape(-1, *[1] * y.ndim)
+
+    def objective(A: Tensor, eta: Tensor) -> Tensor:
+        loss = torch.logsumexp(eta, -2).sum(-1) - (y * eta).sum((-2, -1))
+        return loss + lam / 2 * (A * eta).sum((-2, -1))
+
+    start = objective(A, eta)
+    residual = torch.softmax(eta, -2) - y + lam[..., None, None] * A
+    slope = (residual * (full_eta - eta)).sum((-2, -1))
+    reached = objective(A + shares * (full - A), eta + shares * (full_eta - eta))
+    rounding_error = 1e-13 * (1 + start.abs())
+    enough = reached <= start + SUFFICIENT * shares[..., 0, 0] * slope + rounding_error
+    enough[-1] = True
+    halvings = enough.to(torch.uint8).argmax(0)
+    return (0.5 ** halvings.to(y.dtype))[..., None, None]
+
+
+def _adjoint(A: Tensor, grad: Tensor, K: Tensor, y: Tensor, lam: Tensor, eps: float) -> tuple[Tensor, None, Tensor]:
+    """From lam A = Y - P(K A): with C the solution of the coupled system for `grad`, dK = -C^T A, dlam = -C.(A / p)."""
+    r = torch.exp(torch.log_softmax(A @ K, -2).clamp_min(-SATURATION) / 2)
+    V = couple(K, r, lam, eps).solve(r * grad)
+    return -(r * V).mT @ A, None, -(V * A / r).sum((-2, -1))
