@@ -79,20 +79,25 @@ class Run:
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
     def train(self, save_every: int = 500) -> Generator[Progress, None, None]:
-        """Train to the end of the plan, saving as it goes; when the consumer stops early, the state is saved too."""
+        """Train to the end of the plan, saving as it goes; closed early, between two updates, it saves too.
+
+        An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
+        that are no longer good for anything.
+        """
         saved = self.state.episode
-        try:
-            for progress in train(self.model, self.episodes, validate=self.validate, state=self.state):
-                self._log(progress)
-                for name in progress.improved:
-                    self._save_best(name)
-                if progress.scores or progress.episode - saved >= save_every:
-                    self._save(LAST)
-                    saved = progress.episode
-                yield progress
-        finally:
-            if self.state.episode != saved:
+        for progress in train(self.model, self.episodes, validate=self.validate, state=self.state):
+            self._log(progress)
+            for name in progress.improved:
+                self._save_best(name)
+            if progress.scores or progress.episode - saved >= save_every or self.state.finished:
                 self._save(LAST)
+                saved = progress.episode
+            try:
+                yield progress
+            except GeneratorExit:
+                if progress.episode != saved:
+                    self._save(LAST)
+                raise
 
     def validate(self, model: FewShotModel) -> Scores:
         """Accuracies on validation classes, one for each number of shots, on the same episodes every time."""

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from handful.averaging import WeightAverage
-from handful.episodes import EpisodeSampler
+from handful.episodes import Episode, EpisodeSampler
 from handful.episodes.counter import random_words
-from handful.errors import CheckpointError, DivergedError
+from handful.errors import CheckpointError, DivergedError, NotFiniteError, NotPositiveDefiniteError
 from handful.metrics import accuracy
 from handful.model import FewShotModel
 from handful.plan import Plan
@@ -155,14 +155,11 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     model.train()
     episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(device)
     with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
-        logits = model(episode)
+        logits = _logits(state, episode, rate)
     loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing))
     value = float(loss.detach())
     if not math.isfinite(value):
-        raise DivergedError(
-            f"The loss became {value} at episode {state.episode} with learning rate {rate:g}. The weights of the "
-            f"episode before are kept. Lower the learning rate, set a gradient clip, or raise lam."
-        )
+        raise DivergedError(_diverged(f"The loss became {value}", state, rate))
     state.optimiser.zero_grad(set_to_none=True)
     loss.backward()
     if plan.clip:
@@ -171,6 +168,21 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
         group["lr"] = rate
     state.optimiser.step()
     return value, float(accuracy(logits.detach(), episode.query.targets).mean())
+
+
+def _logits(state: TrainingState, episode: Episode, rate: float) -> Tensor:
+    try:
+        logits: Tensor = state.model(episode)
+        return logits
+    except (NotFiniteError, NotPositiveDefiniteError) as error:
+        raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
+
+
+def _diverged(what: str, state: TrainingState, rate: float) -> str:
+    return (
+        f"{what} at episode {state.episode} with learning rate {rate:g}. The last checkpoint is kept. "
+        f"Lower the learning rate, set a gradient clip, or raise lam."
+    )
 
 
 def model_tensors(model: FewShotModel) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,6 +126,19 @@ def test_a_stopped_run_resumes_to_the_bits_of_an_uninterrupted_one(tmp_path: Pat
     assert (whole / "log.jsonl").read_text() == log.read_text()
     best = "best-mean.safetensors"
     assert (whole / best).read_bytes() == (broken / best).read_bytes()
+
+
+def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = [*SMALL, "--validate-every", "0", "--threads", "1"]
+    handful("train", "--out", run, *words, "--episodes", "2")
+    good = (run / "last.safetensors").read_bytes()
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["recipe"]["plan"].update(episodes=20, rate=1e30)
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    said = handful("train", "--out", run, "--resume", check=2).stderr
+    assert re.search(r"at episode [3-9] with learning rate 1e\+30\. The last checkpoint is kept", said)
+    assert (run / "last.safetensors").read_bytes() == good
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "not a run"])

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from handful.cli.machine import Device, prepare
 from handful.recipes import Recipe, parse_options
+
+if TYPE_CHECKING:
+    from handful.training import Progress
 
 
 @dataclass(frozen=True)
@@ -47,24 +53,52 @@ class Train:
         run = Run(self.out, recipe, benchmark_of(recipe), device)
         run.resume() if resuming else run.start()
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
-        per_step = recipe.plan.episodes_per_step
-        with tqdm(
-            total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None
-        ) as bar:
+        with (
+            stop_requests() as requests,
+            tqdm(
+                total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None
+            ) as bar,
+        ):
             for progress in (steps := run.train(self.save_every)):
-                bar.update(per_step)
+                bar.update(progress.episode - bar.n)
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)
                 if progress.scores:
-                    scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in progress.scores.items())
-                    mark = "  best so far" if "mean" in progress.improved else ""
-                    bar.write(f"episode {progress.episode:>7,}  validation {scores}{mark}")
-                if self.minutes and progress.seconds > 60 * self.minutes:
+                    bar.write(_validation(progress))
+                if requests or (self.minutes and progress.seconds > 60 * self.minutes):
                     steps.close()
         best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
-        word = "Done" if run.state.finished else f"Stopped after {self.minutes:g} minutes"
+        word = "Done" if run.state.finished else "Stopped"
         print(f"{word}: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")
-        print(f"Saved in {self.out}. Next: handful evaluate {self.out}")
-        return 0
+        onwards = f"handful evaluate {self.out}" if run.state.finished else f"handful train --out {self.out} --resume"
+        print(f"Saved in {self.out}. Next: {onwards}")
+        return 128 + requests[0] if requests else 0
 
     def _recipe(self) -> Recipe:
         return dataclasses.replace(self.recipe, options={**self.recipe.options, **parse_options(self.set)})
+
+
+def _validation(progress: Progress) -> str:
+    scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in (progress.scores or {}).items())
+    mark = "  best so far" if "mean" in progress.improved else ""
+    return f"episode {progress.episode:>7,}  validation {scores}{mark}"
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """A list that fills with the numbers of SIGINT and SIGTERM, so that a run stops between two updates.
+
+    The second signal interrupts at once.
+    """
+    requests: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if requests:
+            raise KeyboardInterrupt
+        requests.append(number)
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield requests
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
