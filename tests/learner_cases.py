@@ -55,7 +55,7 @@ CASES = [
     Case("siamese", {"hidden": 6}),
     Case("relation", {"channels": 5}, maps=True),
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6}),
-    Case("snail", {"way": WAY, "shot": 2, "width": 8}),
+    Case("snail", {"way": WAY, "shot": 2, "size": 6, "width": 8}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "learn_rates": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "first_order": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 2, "rate": 0.1, "statistics": "batch"}),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.chunks import by_chunks
+from handful.learners.reduce import Reduce
 
 LEAK = 0.01
 
@@ -35,7 +36,7 @@ class GNN(BaseLearner):
                 f"size, layers, growth and hidden must be at least 1, but got {size}, {layers}, {growth}, {hidden}."
             )
         self.limits = Limits(way=way)
-        self.reduce = nn.Sequential(nn.Linear(features, size), nn.LayerNorm(size))
+        self.reduce = Reduce(features, size)
         widths = [size + way + growth * layer for layer in range(layers + 1)]
         self.adjacencies = nn.ModuleList(_Adjacency(width, hidden) for width in widths[:-1])
         self.last_adjacency = _Adjacency(widths[-1], hidden)
