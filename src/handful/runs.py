@@ -15,7 +15,7 @@ from handful import __version__, data
 from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.data.table import Benchmark
 from handful.data.transforms import Compose, Crop, Flip, Jitter
-from handful.embeddings import conv4
+from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.evaluation import evaluate
@@ -34,7 +34,9 @@ RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
     """The untrained model of a recipe; its weights depend on the recipe's seed only."""
     with seeded(recipe.seed):
-        embedding = conv4(recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate, recipe.shrink)
+        embedding = build_embedding(
+            recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate, recipe.shrink
+        )
         built = build_learner(recipe.learner, embedding, image_shape, recipe.options)
         return FewShotModel(*built, together=recipe.together)
 

@@ -22,8 +22,8 @@ class Recipe:
     """A data set's name, or the path of a folder of class folders."""
     split: str = ""
     """Which of the data set's splits by class; empty for its default."""
-    width: Literal["32C", "64C", "wide"] = "64C"
-    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512."""
+    width: Literal["32C", "64C", "wide", "resnet12"] = "64C"
+    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or a ResNet-12."""
     norm: Literal["batch", "group"] = "batch"
     """Normalisation after each convolution."""
     dropout: float = 0.0
