@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from handful.errors import DataError
 
@@ -72,6 +72,8 @@ def upright(data: bytes, decoding: Decoding) -> Image.Image:
                 return eight_bit(image, "L" if decoding.channels == 1 else "RGB")
     except DataError:
         raise
+    except UnidentifiedImageError as error:
+        raise DataError("cannot be read as an image: it is of no known format, or damaged") from error
     except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
         raise DataError(f"cannot be read as an image: {error}") from error
 

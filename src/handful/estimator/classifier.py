@@ -186,6 +186,21 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
         return labels
 
     @property
+    def embedding_(self) -> str:
+        """The embedding in use, by kind and origin; 'features' for a classifier that was fitted to features."""
+        check_is_fitted(self)
+        if self._embedder is None:
+            return "features"
+        origin = self._embedder.origin
+        return self._embedder.kind + (f" ({origin})" if origin not in ("", self._embedder.kind) else "")
+
+    @property
+    def has_thumbnails_(self) -> bool:
+        """Whether there are small pictures of the examples."""
+        check_is_fitted(self)
+        return any(source.thumbnail for source in self._state.sources)
+
+    @property
     def lam_(self) -> float:
         """The lambda in use."""
         check_is_fitted(self)

@@ -33,7 +33,7 @@ class Looking(ABC):
         return estimate_score(right, state.head.exact)
 
     def unknown_score(self, X: Any) -> Matrix:
-        """How much each query looks like none of the classes: about -1 for a clear member, 1 for a stranger."""
+        """How much each query looks like none of the classes; `unknown_threshold` says from where on it does."""
         features = self._features(X)
         return self._state.unknown_scores(features)
 

@@ -90,7 +90,7 @@ class State:
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is: its predictive variance in units of the features' size, less its best ridge score.
 
-        About -1 for a query that is surely of one class, about 1 for one that resembles no example.
+        Between -1, for a query that equals an example, and 1 or more, for one that resembles none.
         """
         centred = features - self.origin
         scores = balanced(self.factor.solve(self.targets)(centred), self.counts / self.counts.sum())

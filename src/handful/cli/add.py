@@ -1,0 +1,49 @@
+"""`handful add`: more images for a classifier, of classes old or new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from handful.cli.machine import prepare
+from handful.errors import InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Add:
+    """Teach a classifier more images, of classes old or new; the result equals learning all of them at once."""
+
+    classifier: Positional[Path]
+    """File that handful fit wrote; it is replaced when all went well."""
+    images: Positional[tuple[Path, ...]]
+    """Images or folders of images, all of one class; or, without --label, one folder of class folders."""
+    label: str = ""
+    """Their class."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Update the file and say what changed."""
+        from handful.estimator import FewShotClassifier
+        from handful.estimator.pictures import pictures
+
+        prepare("cpu", self.threads)
+        if not self.label and (len(self.images) != 1 or not self.images[0].is_dir()):
+            raise InvalidOptionError("Say what the images show with --label, or give one folder of class folders.")
+        clf = FewShotClassifier.load(self.classifier)
+        pictured = clf.has_thumbnails_
+        classes, before = set(clf.classes_), len(clf.labels_)
+        if self.label:
+            found = [picture.name for given in self.images for picture in pictures(given)]
+            clf.partial_fit(found, [type(clf.classes_[0].item())(self.label)] * len(found))
+        else:
+            clf.partial_fit(self.images[0])
+        clf.save(self.classifier, thumbnails=pictured)
+        new = [str(name) for name in clf.classes_ if name not in classes]
+        print(f"{self.classifier}: {len(clf.labels_) - before} images added, {len(clf.labels_)} in all")
+        if new:
+            print(f"New classes: {', '.join(new)}")
+        print(f"Accuracy: {clf.score_estimate_}")
+        return 0
