@@ -54,6 +54,14 @@ every_two_class_problem = pytest.mark.parametrize(
 )
 
 
+def badly_scaled_problem() -> tuple[Tensor, Tensor]:
+    """Samples whose sizes differ a thousandfold, with random labels: full Newton steps overshoot for ever."""
+    generator = torch.Generator().manual_seed(2)
+    sizes = 5 * torch.exp(2 * torch.randn(60, 1, generator=generator, dtype=torch.float64))
+    X = sizes * torch.randn(60, 20, generator=generator, dtype=torch.float64)
+    return X, (torch.rand(60, generator=generator) > 0.5).double()
+
+
 def duplicated(tensor: Tensor) -> Tensor:
     return torch.cat([tensor, tensor])
 

@@ -8,7 +8,16 @@ from torch.nn.functional import softplus
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 from handful.solvers import logistic, logistic_dual, ridge_dual
 
-from .problems import duplicated, every_problem, every_two_class_problem, leaves, make, one_problem_a_shape, rotation
+from .problems import (
+    badly_scaled_problem,
+    duplicated,
+    every_problem,
+    every_two_class_problem,
+    leaves,
+    make,
+    one_problem_a_shape,
+    rotation,
+)
 
 LAMS = pytest.mark.parametrize("lam", [0.1, 1.0, 50.0])
 CONVERGED = 25  # quadratic convergence: the last 15 steps are there for the hardest of the problems
@@ -152,6 +161,16 @@ def test_a_sample_far_beyond_saturation_does_no_harm():
     stationary = X.mT @ (t * torch.sigmoid(-t * (X @ w))) - w
     assert stationary.abs().max() < 1e-9
     assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_steps_that_do_not_converge_stay_finite_with_finite_gradients(dtype):
+    X, y = badly_scaled_problem()
+    (leaf,) = leaves(X.to(dtype))
+    for result in (logistic(leaf, y, 1.0, CONVERGED), logistic_dual(leaf @ leaf.mT, y, 1.0, CONVERGED)):
+        (gradient,) = torch.autograd.grad(result.sum(), leaf)
+        assert torch.isfinite(result).all()
+        assert torch.isfinite(gradient).all()
 
 
 def test_half_precision_under_autocast_is_solved_in_full():

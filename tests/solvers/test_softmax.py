@@ -6,9 +6,17 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn.functional import cross_entropy, one_hot
 
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
-from handful.solvers import logistic_dual, softmax_dual
+from handful.solvers import logistic, logistic_dual, softmax_dual
 
-from .problems import duplicated, every_two_class_problem, leaves, make, one_problem_a_shape, saved_bytes
+from .problems import (
+    badly_scaled_problem,
+    duplicated,
+    every_two_class_problem,
+    leaves,
+    make,
+    one_problem_a_shape,
+    saved_bytes,
+)
 
 LAMS = pytest.mark.parametrize("lam", [0.01, 1.0, 50.0])
 CONVERGED = 30
@@ -54,12 +62,14 @@ def test_known_answer_for_one_sample():
 
 
 def test_converges_where_full_newton_steps_do_not():
-    generator = torch.Generator().manual_seed(0)
-    X = 30 * torch.randn(40, 2, generator=generator, dtype=torch.float64)
-    Y = one_hot(torch.arange(40) % 4, 4).double()
-    A = softmax_dual(X @ X.mT, Y, 1e-3, 60)
-    residual = 1e-3 * A - (Y - torch.softmax(X @ X.mT @ A, -1))
-    assert (X.mT @ residual).abs().max() < 1e-6  # the data's own scale is 30, and lam 1e-3
+    X, y = badly_scaled_problem()
+
+    def residual(w):
+        return (X.mT @ (y - torch.sigmoid(X @ w)) - w).abs().max()
+
+    assert residual(logistic(X, y, 1.0, CONVERGED)) > 1  # full steps, as in the paper
+    A = softmax_dual(X @ X.mT, torch.stack([1 - y, y], -1), 2.0, CONVERGED)
+    assert residual(X.mT @ (A[:, 1] - A[:, 0])) < 1e-9
 
 
 @pytest.mark.slow

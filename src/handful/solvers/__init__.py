@@ -10,12 +10,13 @@ from handful.solvers.kernels import (
     squared_distances,
 )
 from handful.solvers.linear import solve_psd
-from handful.solvers.logistic import logistic, logistic_dual
+from handful.solvers.logistic import Gradient, logistic, logistic_dual
 from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_primal
 from handful.solvers.softmax import softmax_dual
 from handful.solvers.svm import svm_dual
 
 __all__ = [
+    "Gradient",
     "add_intercept",
     "cosines",
     "cross_gram",

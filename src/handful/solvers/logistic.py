@@ -44,7 +44,9 @@ def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradien
     batch from the one Gram matrix -> A (..., n, o). `lam` is a number or broadcasts over the leading dimensions.
 
     With s = sigma(eta) sigma(-eta) and z = eta + t / sigma(t eta) a step is a = R (R K R + lam I)^-1 R z, where R is
-    diag(sqrt(s)): the same algebra as the paper's, without its division by a vanishing s.
+    diag(sqrt(s)): the same algebra as the paper's, without its division by a vanishing s. Steps are full, as in the
+    paper; where more samples than features of very different size keep them from converging, `softmax_dual` with two
+    classes and 2 lam solves the same problem with steps that are halved until the objective falls.
     """
     require_gram(K)
     require_steps(steps)
