@@ -71,6 +71,19 @@ def test_scale_and_bias_act_on_the_logits():
     np.testing.assert_allclose(logits(LRD2(scale=3.0, bias=0.25), support, labels, query), 3 * plain + 0.25, rtol=1e-12)
 
 
+@pytest.mark.parametrize("gradient", ["last_step", "implicit"])
+def test_other_gradients_equal_the_unrolled_one_at_convergence(gradient):
+    support, labels, query = (torch.from_numpy(each) for each in draw(3))
+    slopes = []
+    for kind in ("unrolled", gradient):
+        features = support.clone().requires_grad_()
+        learner = LRD2(0.5, CONVERGED, learn_lam=True, gradient=kind)
+        learner.fit(features, torch.eye(3)[labels])(query).square().sum().backward()
+        slopes.append((features.grad, learner.log_lam.grad))
+    # Newton's method has converged to rounding, and so have the derivatives of its steps
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize("options", [{"lam": 0.0}, {"scale": -1.0}, {"steps": 0}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):

@@ -11,6 +11,8 @@ from handful.learners.r2d2 import R2D2
 from handful.learners.relation import RelationNet
 from handful.learners.siamese import Siamese
 from handful.learners.snail import SNAIL
+from handful.learners.softmax import SoftmaxRegression
+from handful.learners.svm import SVM
 from handful.learners.transfer import Transfer
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "MAML",
     "R2D2",
     "SNAIL",
+    "SVM",
     "BaseLearner",
     "KernelLearner",
     "Limits",
@@ -28,5 +31,6 @@ __all__ = [
     "ProtoNet",
     "RelationNet",
     "Siamese",
+    "SoftmaxRegression",
     "Transfer",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import GramPredictor, KernelLearner
 from handful.solvers import logistic_dual
+from handful.solvers.logistic import Gradient
 
 
 class LRD2(KernelLearner):
@@ -17,7 +18,8 @@ class LRD2(KernelLearner):
 
     All problems and all steps share one Gram matrix. The defaults are the authors' conventions: lam = 50 (1 in their
     binary runs), not multiplied by the number of examples, no calibration, and a penalised column of ones. `scale` and
-    `bias` act on the logits and stay at 1 and 0 unless learnt.
+    `bias` act on the logits and stay at 1 and 0 unless learnt. `gradient` is through all steps ('unrolled'), through
+    the last one ('last_step'), or at the solution ('implicit', whose memory does not grow with the steps).
     """
 
     def __init__(
@@ -32,13 +34,14 @@ class LRD2(KernelLearner):
         learn_bias: bool = False,
         lam_per_example: bool = False,
         intercept: bool = True,
+        gradient: Gradient = "unrolled",
     ) -> None:
         super().__init__()
         if lam <= 0 or scale <= 0:
             raise InvalidOptionError(f"lam and scale must be positive, but got lam = {lam} and scale = {scale}.")
         if steps < 1:
             raise InvalidOptionError(f"Newton's method needs at least one step, but got steps = {steps}.")
-        self.steps, self.lam_per_example, self.intercept = steps, lam_per_example, intercept
+        self.steps, self.lam_per_example, self.intercept, self.gradient = steps, lam_per_example, intercept, gradient
         self.log_lam = nn.Parameter(torch.tensor(math.log(lam)), requires_grad=learn_lam)
         self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
@@ -52,7 +55,7 @@ class LRD2(KernelLearner):
         lam = self.log_lam.exp() * (gram.shape[-1] if self.lam_per_example else 1)
         binary = targets.shape[-1] == 2
         labels = targets[..., 1:] if binary else targets
-        coefficients = logistic_dual(gram + self.intercept, labels.to(gram.dtype), lam, self.steps)
+        coefficients = logistic_dual(gram + self.intercept, labels.to(gram.dtype), lam, self.steps, self.gradient)
         scale = self.log_scale.exp()
 
         def predictor(cross: Tensor, norms: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ from handful.learners.r2d2 import R2D2
 from handful.learners.relation import RelationNet
 from handful.learners.siamese import Siamese
 from handful.learners.snail import SNAIL
+from handful.learners.softmax import SoftmaxRegression
+from handful.learners.svm import SVM
 from handful.learners.transfer import Transfer
 
 Option = bool | int | float | str
@@ -140,6 +142,8 @@ def _way(options: Mapping[str, Option]) -> int:
 BUILDERS: dict[str, Builder] = {
     "r2d2": _builder("r2d2", R2D2, _size_for("prior", "diagonal")),
     "lrd2": _builder("lrd2", LRD2, _nothing),
+    "softmax": _builder("softmax", SoftmaxRegression, _nothing),
+    "svm": _builder("svm", SVM, _nothing),
     "protonet": _builder("protonet", ProtoNet, _nothing),
     "matching": _builder("matching", MatchingNet, _size_for("context", True)),
     "siamese": _builder("siamese", Siamese, _size),

@@ -1,0 +1,58 @@
+"""Softmax regression as a base learner: all classes coupled, by Newton's method in the dual (the paper's future work).
+
+W = argmin sum_i (log sum_c exp(x_i.w_c) - x_i.w_{y_i}) + lam / 2 |W|^2. Where LR-D2 solves one class against the rest
+for each class, this is one problem, and its logits are those of one distribution over the classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.base import GramPredictor, KernelLearner
+from handful.solvers import softmax_dual
+from handful.solvers.logistic import Gradient
+
+
+class SoftmaxRegression(KernelLearner):
+    """Multinomial logistic regression with LR-D2's conventions: a penalised column of ones, `lam` as it is.
+
+    `gradient` is through all `steps` ('unrolled'), through the last one ('last_step'), or at the solution ('implicit',
+    whose memory does not grow with the steps); at convergence they agree.
+    """
+
+    def __init__(
+        self,
+        lam: float = 50.0,
+        steps: int = 5,
+        *,
+        scale: float = 1.0,
+        learn_lam: bool = False,
+        learn_scale: bool = False,
+        lam_per_example: bool = False,
+        intercept: bool = True,
+        gradient: Gradient = "unrolled",
+    ) -> None:
+        super().__init__()
+        if lam <= 0 or scale <= 0:
+            raise InvalidOptionError(f"lam and scale must be positive, but got lam = {lam} and scale = {scale}.")
+        if steps < 1:
+            raise InvalidOptionError(f"Newton's method needs at least one step, but got steps = {steps}.")
+        self.steps, self.lam_per_example, self.intercept, self.gradient = steps, lam_per_example, intercept, gradient
+        self.log_lam = nn.Parameter(torch.tensor(math.log(lam)), requires_grad=learn_lam)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
+
+    def feature_map(self, embeddings: Tensor) -> Tensor:
+        """The embeddings as they are."""
+        return embeddings
+
+    def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
+        """Solve the coupled problem from the Gram matrix."""
+        lam = self.log_lam.exp() * (gram.shape[-1] if self.lam_per_example else 1)
+        kernel = gram + self.intercept
+        coefficients = softmax_dual(kernel, targets.to(gram.dtype), lam, self.steps, self.gradient)
+        scale = self.log_scale.exp()
+        return lambda cross, norms: scale * ((cross + self.intercept) @ coefficients)
