@@ -11,7 +11,7 @@ import handful
 
 ROOT = Path(handful.__file__).parent
 ORDER = """errors files allocator solvers plan data episodes embeddings learners model metrics averaging training pool
-evaluation checkpoint recipes runs report reproduce demo estimator web cli"""
+routes products scoring evaluation checkpoint recipes runs report reproduce demo estimator web cli"""
 LAYERS = ORDER.split()
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 
@@ -42,7 +42,7 @@ def test_imports_point_upstream_only(path: Path) -> None:
             assert LAYERS.index(first) <= own, f"{path.name} imports {name}, which stands downstream of it"
 
 
-@pytest.mark.parametrize("name", ["training.py", "evaluation.py", "pool.py", "model.py"])
+@pytest.mark.parametrize("name", ["training.py", "evaluation.py", "scoring.py", "pool.py", "model.py"])
 def test_trainer_and_evaluator_name_no_learner(name: str) -> None:
     interface = {"BaseLearner", "KernelLearner", "Limits", "Predictor"}
     for wanted in imported(ROOT / name):

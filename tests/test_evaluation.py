@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from handful import evaluate
 from handful.data.table import Benchmark
 from handful.embeddings import Conv4, conv4
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.errors import InvalidOptionError
+from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import LRD2, R2D2, BaseLearner, Predictor, ProtoNet
 from handful.metrics import accuracy, ci95
 from handful.model import FewShotModel
-from handful.pool import embed_pool
+from handful.pool import embed_pool, embed_pool_within, pool_bytes
+from handful.products import Gathered, Products, Tiles, WholeGram
+from handful.routes import Cut, Route
 from handful.training import seeded
 from tests.conftest import blobs
 
@@ -30,6 +33,7 @@ class NearestNeighbour(BaseLearner):
         return lambda query: (-torch.cdist(query, support, p=1)).softmax(-1) @ targets
 
 
+FAST: tuple[Route, ...] = ("features", "gram", "tiles", "chunks")
 LEARNERS = [R2D2(), R2D2(0.1, prior="diagonal", features=256), LRD2(steps=3), ProtoNet(), ProtoNet("cosine")]
 
 
@@ -50,24 +54,24 @@ def model_with(learner: BaseLearner) -> FewShotModel:
 @pytest.mark.parametrize("shot", [1, 3])
 def test_routes_agree_episode_by_episode(tiny: Benchmark, learner: BaseLearner, shot: int) -> None:
     model = model_with(learner)
-    plain, features, gram = (
-        evaluate(model, tiny.test, 4, shot, 6, 50, route=route) for route in ("episodes", "features", "gram")
-    )
-    assert torch.equal(plain.accuracies, features.accuracies)
-    assert torch.equal(plain.accuracies, gram.accuracies)
+    plain = evaluate(model, tiny.test, 4, shot, 6, 50, route="episodes")
+    for route in FAST:
+        assert torch.equal(plain.accuracies, evaluate(model, tiny.test, 4, shot, 6, 50, route=route).accuracies), route
 
 
-def test_logits_from_gram_blocks_equal_logits_from_images(tiny: Benchmark) -> None:
+@pytest.mark.parametrize("kind", [Gathered, WholeGram, lambda pool: Tiles(pool, Cut(4, 30))])
+def test_logits_from_inner_products_equal_logits_from_images(
+    tiny: Benchmark, kind: Callable[[Tensor], Products]
+) -> None:
     model = model_with(R2D2()).eval()
     sampler = EpisodeSampler(tiny.test, FixedShots(5, 1, 5), 0)
     pool = embed_pool(model.embedding, tiny.test)
-    rows = sampler.rows(0, 1).rows[0] - tiny.test.rows[0]
-    gram = pool[rows] @ pool[rows].mT
-    targets = sampler[0].support.targets
-    predicted = R2D2().fit_gram(gram[:5, :5], targets)(gram[5:, :5], gram.diagonal()[5:])
-    # float32: batch norm folded into the weights against batch norm applied
-    with torch.no_grad():
-        torch.testing.assert_close(predicted, model(sampler[0]), atol=1e-5, rtol=1e-5)
+    block = kind(pool).of(sampler.rows(0, 4).rows - tiny.test.rows[0], 5)
+    for b in range(4):
+        predicted = R2D2().fit_gram(block[b, :5], sampler[b].support.targets)(block[b, 5:], torch.zeros(25))
+        # float32: batch norm folded into the weights against batch norm applied
+        with torch.no_grad():
+            torch.testing.assert_close(predicted, model(sampler[b]), atol=1e-5, rtol=1e-5)
 
 
 def test_learners_that_need_more_than_inner_products_are_evaluated_too(tiny: Benchmark) -> None:
@@ -99,16 +103,45 @@ def test_a_result_says_all_that_is_needed_to_repeat_it(tiny: Benchmark) -> None:
     assert "inductive" in str(result)
 
 
-def test_the_gram_route_is_taken_only_where_it_fits_into_memory(tiny: Benchmark) -> None:
+def test_a_result_says_which_route_was_taken_and_why(tiny: Benchmark) -> None:
     model = model_with(R2D2())
     few = evaluate(model, tiny.test, 5, 1, 5, 20)
     many = evaluate(model, tiny.test, 5, 1, 5, 5_000)
-    tight = evaluate(model, tiny.test, 5, 1, 5, 5_000, memory=1000)
-    assert many.route.startswith("Gram blocks")
-    assert "would take" in tight.route
+    tight = evaluate(model, tiny.test, 5, 1, 5, 5_000, memory=pool_bytes(model.embedding, tiny.test))
+    assert many.route.startswith("blocks of one Gram matrix: about")
+    assert "gram would not fit into memory, tiles would not fit" in tight.route
     assert torch.equal(few.accuracies, many.accuracies[:20])
     # of 125,000 queries, a few have two equal logits but for float32 rounding
     assert int((many.accuracies != tight.accuracies).sum()) <= 10
+
+
+@pytest.mark.parametrize("learner", [R2D2(), NearestNeighbour()], ids=["kernel", "other"])
+def test_features_that_do_not_fit_into_memory_are_embedded_chunk_by_chunk(
+    tiny: Benchmark, learner: BaseLearner
+) -> None:
+    model = model_with(learner)
+    plain = evaluate(model, tiny.test, 4, 1, 3, 12, route="episodes")
+    memory = 2 * 20 * 256 * 4  # half of it holds the 256 features of 20 images: those of one episode of 16
+    chunked = evaluate(model, tiny.test, 4, 1, 3, 12, memory=memory)
+    assert "anew for each chunk, those of all images would take" in chunked.route
+    assert torch.equal(plain.accuracies, chunked.accuracies)
+    assert embed_pool_within(model.embedding, tiny.test, memory) is None
+    whole = embed_pool_within(model.embedding, tiny.test, 10**9)
+    assert whole is not None
+    assert torch.equal(whole, embed_pool(model.embedding, tiny.test))
+
+
+def test_features_that_are_not_finite_are_refused_by_number(tiny: Benchmark) -> None:
+    model = model_with(ProtoNet())
+    pool = embed_pool(model.embedding, tiny.test)
+    pool[3, 5], pool[7, 0] = math.nan, math.inf
+    with pytest.raises(NotFiniteError, match="features of 2 of 120 images"):
+        evaluate(model, tiny.test, 5, 1, 5, 20, pool=pool)
+
+
+def test_a_tile_that_cannot_fit_is_refused(tiny: Benchmark) -> None:
+    with pytest.raises(InvalidOptionError, match="no room for a tile"):
+        evaluate(model_with(R2D2()), tiny.test, 5, 1, 5, 20, route="tiles", memory=1000)
 
 
 def test_evaluation_leaves_the_model_as_it_was(tiny: Benchmark) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,17 +12,12 @@ from torch import Tensor
 from handful.data.table import ClassDataset
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import InvalidOptionError
-from handful.learners import KernelLearner
 from handful.metrics import accuracy, ci95
 from handful.model import FewShotModel
-from handful.pool import embed_pool
+from handful.pool import pool_bytes
+from handful.routes import Route
+from handful.scoring import from_chunks, from_pool
 
-Route = Literal["auto", "episodes", "features", "gram"]
-
-CHUNK_BYTES = 32 * 2**20
-"""Gathered numbers worked on at once: a batch of episodes that stays near the processor's cache."""
-GATHER_SECONDS_PER_BYTE = 1 / 3e9
-MULTIPLY_SECONDS_PER_OPERATION = 1 / 100e9
 DEFAULT_MEMORY = 4 * 10**9
 
 
@@ -73,10 +68,16 @@ def evaluate(
 ) -> Evaluation:
     """Mean accuracy over `episodes` episodes of `dataset`, in evaluation mode.
 
-    All routes give the same predictions. 'episodes' embeds and solves each episode alone; 'features' embeds each image
-    once and gathers features; 'gram' takes all inner products once and gathers blocks of them, for learners that need
-    nothing else. 'auto' picks the cheapest that fits into `memory` bytes. Hand in `pool`, from
-    `handful.pool.embed_pool`, to evaluate several kinds of episodes without embedding anything twice.
+    All routes give the same predictions:
+
+    - 'episodes' embeds and solves each episode alone;
+    - 'features' embeds each image once and gathers features;
+    - 'gram', for learners that need inner products only, takes all of them once and gathers blocks of them;
+    - 'tiles' does so tile by tile, where the whole matrix does not fit into memory;
+    - 'chunks' embeds the images of as many episodes as fit into memory, then those of the next.
+
+    'auto' picks the cheapest of those that fit into `memory` bytes. Hand in `pool`, from `handful.pool.embed_pool`, to
+    evaluate several kinds of episodes without embedding anything twice.
     """
     if episodes < 1:
         raise InvalidOptionError(f"An evaluation needs at least one episode, but got {episodes}.")
@@ -111,38 +112,12 @@ def _accuracies(
 ) -> tuple[Tensor, str]:
     if route == "episodes":
         return _by_episode(model, sampler, episodes), "each episode embedded and solved alone, as asked"
-    if pool is None:
-        pool = embed_pool(model.embedding, sampler.dataset)
-    route, reason = _choose(model, sampler, episodes, route, memory, pool)
-    if route == "gram" and model.learner.kernel is not None:
-        return _from_gram(model.learner.kernel, sampler, episodes, pool), reason
-    return _from_features(model, sampler, episodes, pool), reason
-
-
-def _choose(
-    model: FewShotModel, sampler: EpisodeSampler, episodes: int, route: Route, memory: int, pool: Tensor
-) -> tuple[Route, str]:
-    """The cheaper of gathered features and gathered Gram blocks, by a count of bytes moved and operations done."""
-    images, size = len(pool), pool[0].numel()
-    kernel = model.learner.kernel is not None
-    if route == "gram" and not kernel:
-        raise InvalidOptionError(
-            f"{type(model.learner).__name__} needs more than inner products; use route 'features'."
-        )
-    if route != "auto":
-        return route, f"{route}, as asked"
-    shape = sampler.shape
-    per_episode = shape.way * shape.images_per_class
-    moved = episodes * per_episode * size * pool.element_size()
-    by_features = moved * GATHER_SECONDS_PER_BYTE
-    by_gram = 2 * images * images * size * MULTIPLY_SECONDS_PER_OPERATION
-    gram_bytes = images * images * pool.element_size()
-    if not kernel:
-        return "features", "features gathered: the learner needs more than inner products"
-    if gram_bytes + pool.numel() * pool.element_size() > memory:
-        return "features", f"features gathered: the Gram matrix would take {gram_bytes / 1e9:.1f} GB"
-    word = f"about {by_features:.1f} s against {by_gram:.1f} s for all inner products of {images:,} images"
-    return ("gram", f"Gram blocks: {word}") if by_gram < by_features else ("features", f"features gathered: {word}")
+    if pool is None and route in ("auto", "chunks"):
+        needed = pool_bytes(model.embedding, sampler.dataset)
+        if route == "chunks" or needed > memory:
+            why = "as asked" if route == "chunks" else f"those of all images would take {needed / 1e9:.1f} GB"
+            return from_chunks(model, sampler, episodes, memory), f"features embedded anew for each chunk, {why}"
+    return from_pool(model, sampler, episodes, pool, route, memory)
 
 
 def _by_episode(model: FewShotModel, sampler: EpisodeSampler, episodes: int) -> Tensor:
@@ -152,44 +127,3 @@ def _by_episode(model: FewShotModel, sampler: EpisodeSampler, episodes: int) -> 
         episode = sampler[index].to(device)
         values[index] = accuracy(model(episode), episode.query.targets)
     return values
-
-
-def _from_features(model: FewShotModel, sampler: EpisodeSampler, episodes: int, pool: Tensor) -> Tensor:
-    position = _positions(sampler.dataset)
-    shape = sampler.shape
-    per_episode = shape.way * shape.images_per_class * pool[0].numel() * pool.element_size()
-    chunk = max(1, CHUNK_BYTES // per_episode)
-    values = torch.empty(episodes, dtype=torch.float64)
-    for start in range(0, episodes, chunk):
-        rows = sampler.rows(start, min(chunk, episodes - start))
-        wanted = position[rows.rows]  # (b, n + q)
-        features = pool.index_select(0, wanted.flatten().to(pool.device)).reshape(*wanted.shape, *pool.shape[1:])
-        support, query = (each.to(pool).expand(len(wanted), -1, -1) for each in rows.targets())
-        predict = model.learner.fit(features[:, : rows.n_support], support)
-        values[start : start + chunk] = accuracy(predict(features[:, rows.n_support :]), query).cpu()
-    return values
-
-
-def _from_gram(learner: KernelLearner, sampler: EpisodeSampler, episodes: int, pool: Tensor) -> Tensor:
-    pool = learner.feature_map(pool)
-    gram = pool @ pool.mT
-    norms = gram.diagonal().contiguous()
-    position, shape = _positions(sampler.dataset).to(pool.device), sampler.shape
-    n = shape.way * sampler.shot(0)
-    chunk = max(1, CHUNK_BYTES // (shape.way * shape.images_per_class * n * gram.element_size()))
-    values = torch.empty(episodes, dtype=torch.float64)
-    for start in range(0, episodes, chunk):
-        rows = sampler.rows(start, min(chunk, episodes - start))
-        wanted = position[rows.rows.to(pool.device)]  # (b, n + q)
-        block = gram.take(wanted[:, :, None] * len(pool) + wanted[:, None, :n])  # (b, n + q, n)
-        support, query = (each.to(pool).expand(len(wanted), -1, -1) for each in rows.targets())
-        predict = learner.fit_gram(block[:, :n], support)
-        values[start : start + chunk] = accuracy(predict(block[:, n:], norms[wanted[:, n:]]), query).cpu()
-    return values
-
-
-def _positions(dataset: ClassDataset) -> Tensor:
-    """For each row of the image table, its place in the split's pool."""
-    place = torch.full((len(dataset.table.images),), -1)
-    place[dataset.rows] = torch.arange(len(dataset.rows))
-    return place

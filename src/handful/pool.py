@@ -12,7 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from handful.data.table import ClassDataset
 
 BATCH = 100
-"""Images a forward pass: small enough for the activations of a batch to stay in the processor's cache."""
+"""Images a forward pass: few enough for the memory of a batch to be reused, enough for convolutions at full speed."""
 
 
 def embed_pool(embedding: nn.Module, dataset: ClassDataset, batch: int = BATCH) -> Tensor:
@@ -20,19 +20,34 @@ def embed_pool(embedding: nn.Module, dataset: ClassDataset, batch: int = BATCH) 
 
     Works on a folded copy in evaluation mode, so the embedding itself is left as it is.
     """
-    network = folded(embedding)
-    device = next((p.device for p in embedding.parameters()), torch.device("cpu"))
-    pool: Tensor | None = None
+    return embed_rows(folded(embedding), dataset, dataset.rows, batch)
+
+
+def embed_pool_within(embedding: nn.Module, dataset: ClassDataset, memory: int) -> Tensor | None:
+    """What `embed_pool` gives, or None if that would take more than `memory` bytes."""
+    return embed_pool(embedding, dataset) if pool_bytes(embedding, dataset) <= memory else None
+
+
+def pool_bytes(embedding: nn.Module, dataset: ClassDataset) -> int:
+    """The memory that the features of all images of a split take, read off one image."""
+    one = embed_rows(folded(embedding), dataset, dataset.rows[:1])
+    return len(dataset.rows) * one.numel() * one.element_size()
+
+
+def embed_rows(network: nn.Module, dataset: ClassDataset, rows: Tensor, batch: int = BATCH) -> Tensor:
+    """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient."""
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    features: Tensor | None = None
     with torch.no_grad():
-        for start in range(0, len(dataset.rows), batch):
-            images = dataset.gather(dataset.rows[start : start + batch]).to(device).to(torch.float32).div_(255)
-            features: Tensor = network(images)
-            if pool is None:
-                pool = features.new_empty((len(dataset.rows), *features.shape[1:]))
-            pool[start : start + batch] = features
-    if pool is None:
-        raise AssertionError("a class data set has at least one image")
-    return pool
+        for start in range(0, len(rows), batch):
+            images = dataset.gather(rows[start : start + batch]).to(device).to(torch.float32).div_(255)
+            done: Tensor = network(images)
+            if features is None:
+                features = done.new_empty((len(rows), *done.shape[1:]))
+            features[start : start + batch] = done
+    if features is None:
+        raise AssertionError("there is at least one image to embed")
+    return features
 
 
 def folded(network: nn.Module) -> nn.Module:

@@ -18,11 +18,11 @@ from handful.data.transforms import Compose, Crop, Flip, Jitter
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.evaluation import evaluate
+from handful.evaluation import DEFAULT_MEMORY, evaluate
 from handful.files import write_atomically
 from handful.learners.registry import build_learner
 from handful.model import FewShotModel
-from handful.pool import embed_pool
+from handful.pool import embed_pool_within
 from handful.recipes import Recipe, recipe_from_json
 from handful.training import Progress, Scores, TrainingState, model_tensors, seeded, train
 
@@ -104,7 +104,7 @@ class Run:
     def validate(self, model: FewShotModel) -> Scores:
         """Accuracies on validation classes, one for each number of shots, on the same episodes every time."""
         recipe, val = self.recipe, self.benchmark.val
-        pool = embed_pool(model.embedding, val)
+        pool = embed_pool_within(model.embedding, val, DEFAULT_MEMORY)
         scores = {}
         for shot in recipe.val_shots:
             done = evaluate(

@@ -52,7 +52,7 @@ class Evaluate:
         """Evaluate for each number of shots and print a line each."""
         from handful import data, evaluate
         from handful.files import write_atomically
-        from handful.pool import embed_pool
+        from handful.pool import embed_pool_within
         from handful.runs import read_run
 
         if self.memory <= 0:
@@ -62,7 +62,8 @@ class Evaluate:
         model, recipe = trained.model.to(device), trained.recipe
         benchmark = data.load(self.data) if self.data else data.load(recipe.data, split=recipe.split or None)
         dataset = getattr(benchmark, self.split)
-        pool = embed_pool(model.embedding, dataset)
+        memory = int(self.memory * 1e9)
+        pool = embed_pool_within(model.embedding, dataset, memory)
         results = []
         for shot in self.shot:
             result = evaluate(
@@ -74,12 +75,13 @@ class Evaluate:
                 self.episodes,
                 self.seed,
                 within_group=self.within_group,
-                memory=int(self.memory * 1e9),
+                memory=memory,
                 pool=pool,
             )
             print(result, flush=True)
             if self.verbose:
-                print(f"  {result.route}; {result.seconds:.2f} s after embedding {len(pool):,} images once")
+                once = "" if pool is None else f" after embedding {len(pool):,} images once"
+                print(f"  {result.route}; {result.seconds:.2f} s{once}")
             results.append({"data": benchmark.name, "run": str(self.run_folder), **result.as_json()})
         if self.json is not None:
             write_atomically(self.json, json.dumps(results, indent=1).encode())
