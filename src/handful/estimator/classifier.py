@@ -20,6 +20,7 @@ from handful.estimator.embedders import Embedder, choose_embedder
 from handful.estimator.embedding_images import Embedded, embed
 from handful.estimator.file import read_file, write_file
 from handful.estimator.looking import Looking
+from handful.estimator.onnx import export
 from handful.estimator.pictures import Picture, are_pictures, labelled_pictures, pictures
 from handful.estimator.rows import rows_checked, rows_of_image, rows_of_label
 from handful.estimator.sources import Source
@@ -153,6 +154,13 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
         """
         check_is_fitted(self)
         write_file(Path(path), self._state, self._embedder, thumbnails)
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write embedding and head as one ONNX graph, from images (n, channels, height, width) of the embedding's size
+        with pixels in [0, 1] (or from features) to probabilities; needs `pip install 'handful[onnx]'`.
+        """
+        check_is_fitted(self)
+        export(Path(path), self._state, self._embedder)
 
     @classmethod
     def load(cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True) -> FewShotClassifier:

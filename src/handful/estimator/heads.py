@@ -38,6 +38,10 @@ class Head(ABC):
         """Scores of queries, (q, e) -> (q, way)."""
 
     @abstractmethod
+    def linear(self) -> LinearMap:
+        """The scores as one linear map of the features, up to a constant that all classes of a query share."""
+
+    @abstractmethod
     def leave_one_out(self) -> Matrix:
         """Scores of each example by a fit on all others, (n, way); -inf for a class that has no other example."""
 
@@ -59,6 +63,13 @@ class RidgeHead(Head):
     def scores(self, features: Matrix) -> Matrix:
         """By the linear map."""
         return self._scored(self.map(features), self.targets.mean(0))
+
+    def linear(self) -> LinearMap:
+        """The scores are linear in the predictions, class by class."""
+        shares = self.targets.mean(0)
+        offset = self._scored(np.zeros((1, len(shares))), shares)[0]
+        slope = self._scored(np.ones((1, len(shares))), shares)[0] - offset
+        return LinearMap(self.map.weights * slope, self.map.bias * slope + offset)
 
     def leave_one_out(self) -> Matrix:
         """Exact, from the factor."""
@@ -87,6 +98,10 @@ class PrototypeHead(Head):
         squares = np.square(features).sum(1)[:, None] - 2 * features @ self.means.T + np.square(self.means).sum(1)
         scores: Matrix = -squares / (2 * self._size)
         return scores
+
+    def linear(self) -> LinearMap:
+        """The square of the query is the constant that all classes share."""
+        return LinearMap(self.means.T / self._size, -np.square(self.means).sum(1) / (2 * self._size))
 
     def leave_one_out(self) -> Matrix:
         """Exact: only the mean of the example's own class moves, away from it by n / (n - 1)."""
@@ -125,6 +140,10 @@ class LogisticHead(Head):
     def scores(self, features: Matrix) -> Matrix:
         """Logits, one problem a class."""
         return self.map(features)
+
+    def linear(self) -> LinearMap:
+        """The logits themselves."""
+        return self.map
 
     def leave_one_out(self) -> Matrix:
         """z - (z - eta) / slack with the working responses z = eta + (y - mu) / (mu (1 - mu))."""
