@@ -52,6 +52,36 @@ def test_a_batch_of_episodes_equals_the_episodes_one_by_one() -> None:
         assert torch.equal(batch.classes[b], single.classes)
 
 
+@pytest.mark.parametrize("step", [1, 3, 300])
+def test_drawing_ahead_changes_no_episode(step: int) -> None:
+    sampler = EpisodeSampler(dataset(), FixedShots(5, 1, 3), seed=2)
+    sequential = torch.cat([sampler.rows(start, step).rows for start in range(0, 600, step)])
+    at_once = EpisodeSampler(dataset(), FixedShots(5, 1, 3), seed=2).rows(0, 600).rows
+    assert torch.equal(sequential, at_once)
+    for start in (599, 255, 256, 0, 1, 2, 257, 90, 91):
+        assert torch.equal(sampler.rows(start, 1).rows[0], at_once[start])
+
+
+def test_the_stream_of_a_seed_is_the_same_in_every_version() -> None:
+    rows = EpisodeSampler(dataset(), FixedShots(3, 1, 2), seed=7).rows(5, 2)
+    assert rows.classes.tolist() == [[29, 12, 1], [21, 7, 0]]
+    assert rows.rows.tolist() == [
+        [594, 240, 21, 585, 589, 249, 253, 39, 33],
+        [425, 150, 4, 420, 422, 152, 143, 2, 3],
+    ]
+
+
+def test_what_a_caller_does_with_rows_changes_no_later_answer() -> None:
+    sampler = EpisodeSampler(dataset(), FixedShots(3, 1, 2), seed=0)
+    first = sampler.rows(0, 1)
+    kept = first.rows.clone(), first.classes.clone()
+    first.rows.zero_()
+    first.classes.zero_()
+    again = sampler.rows(0, 1)
+    assert torch.equal(again.rows, kept[0])
+    assert torch.equal(again.classes, kept[1])
+
+
 def test_support_and_query_never_overlap_and_labels_match_classes() -> None:
     data = dataset(tuple(range(12, 42)))
     sampler = EpisodeSampler(data, FixedShots(7, 4, 8), seed=0)

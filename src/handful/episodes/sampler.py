@@ -16,8 +16,27 @@ from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.shape import EpisodeShape, FixedShots
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
 
+AHEAD = 256
+"""Episodes drawn at once when they are asked for one after the other: drawing one alone costs fifty times as much."""
+
 Transform = Callable[[Tensor, torch.Generator], Tensor]
 """Images (n, channels, height, width), uint8, and a generator -> float images in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Classes (b, way) and images (b, way, k + q) of consecutive episodes, whatever their shots."""
+
+    start: int
+    classes: Ints
+    images: Ints
+
+    def part(self, start: int, count: int) -> _Drawn | None:
+        """The episodes from `start` on, or None where some of them are not here."""
+        first = start - self.start
+        if first < 0 or first + count > len(self.classes):
+            return None
+        return _Drawn(start, self.classes[first : first + count], self.images[first : first + count])
 
 
 @dataclass(frozen=True)
@@ -67,11 +86,12 @@ class EpisodeSampler:
         transform: Transform | None = None,
     ) -> None:
         self.dataset, self.shape, self.seed, self.transform = dataset, shape, seed, transform
+        _check_counts(dataset, shape)
         pools = _pools(dataset, shape.way, within_group)
         self._pool_sizes = np.array([len(members) for members in pools])
         self._pools = np.stack([np.resize(members, self._pool_sizes.max()) for members in pools])
         self._counts, self._starts = dataset.counts.numpy(), dataset.starts.numpy()
-        _check_counts(dataset, shape)
+        self._ahead, self._next = self._draw(0, 1), 0  # what is drawn already, and what sequential access asks next
 
     def __getitem__(self, index: int) -> Episode:
         rows = self.rows(index, 1)
@@ -104,14 +124,31 @@ class EpisodeSampler:
                 f"Episodes {start} to {start + count - 1} may differ in their shots and cannot be stacked. "
                 f"Set RandomShots(hold={count}) and start at a multiple of it."
             )
-        shot, way, m = self.shot(start), self.shape.way, self.shape.images_per_class
+        drawn = self._drawn(start, count)
+        shot = self.shot(start)
+        support, query = drawn.images[..., :shot], drawn.images[..., shot:]
+        rows = np.concatenate([support.reshape(count, -1), query.reshape(count, -1)], axis=1)
+        return EpisodeRows(shot, torch.from_numpy(drawn.classes.copy()), torch.from_numpy(rows))
+
+    def _drawn(self, start: int, count: int) -> _Drawn:
+        """Draw what is asked for; when the last question is being continued, draw ahead of it."""
+        ahead, continued = self._ahead, start == self._next
+        self._next = start + count
+        found = ahead.part(start, count)
+        if found is not None:
+            return found
+        if not continued or count >= AHEAD:
+            return self._draw(start, count)
+        self._ahead = ahead = self._draw(start, AHEAD)
+        return _Drawn(start, ahead.classes[:count], ahead.images[:count])
+
+    def _draw(self, start: int, count: int) -> _Drawn:
+        way, m = self.shape.way, self.shape.images_per_class
         streams = np.arange(start, start + count, dtype=np.int64)
         classes = self._classes(streams, way)  # (b, way)
         words = random_words(self.seed, streams[:, None] * way + np.arange(way), 2 * m)
         picked = choose(words, self._counts[classes]) + self._starts[classes][..., None]  # (b, way, m)
-        support, query = picked[..., :shot], picked[..., shot:]
-        rows = np.concatenate([support.reshape(count, -1), query.reshape(count, -1)], axis=1)
-        return EpisodeRows(shot, torch.from_numpy(classes), torch.from_numpy(rows))
+        return _Drawn(start, classes, picked)
 
     def _classes(self, streams: Ints, way: int) -> Ints:
         words = random_words(self.seed ^ 0xC1A55, streams, 2 * way + 1)
