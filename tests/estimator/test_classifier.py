@@ -99,20 +99,22 @@ def test_the_score_estimate_is_the_accuracy_of_n_refits(learner: str, e: int, ba
     assert clf.score_estimate_.exact
 
 
-def test_approximate_leave_one_out_of_logistic_regression_is_close_to_refits() -> None:
+@pytest.mark.parametrize("learner", ["logistic", "softmax"])
+@pytest.mark.parametrize("lam", [0.1, 10.0])
+def test_approximate_leave_one_out_removes_most_of_the_optimism_of_the_fit(learner: str, lam: float) -> None:
     X, y, _, _ = task([6, 7, 8], 5, spread=1.5)
-    state = FewShotClassifier(learner="logistic", lam=1.0).fit(X, y)._state
+    clf = FewShotClassifier(learner=learner, lam=lam).fit(X, y)
     refits = [
-        FewShotClassifier(learner="logistic", lam=1.0)
+        FewShotClassifier(learner=learner, lam=lam)
         .fit(np.delete(X, i, 0), np.delete(y, i))
         .decision_function(X[i : i + 1])[0]
         for i in range(len(X))
     ]
-    in_sample = state.scores(X)
-    gap = np.abs(state.held_out_scores - refits).mean()
-    # a one-step approximation: it has to remove most of the optimism of the fit
-    assert gap < 0.2 * np.abs(in_sample - refits).mean()
-    assert not FewShotClassifier(learner="logistic").fit(X, y).score_estimate_.exact
+    gap = np.abs(clf._state.held_out_scores - refits).mean()
+    # one Newton step from the fit; at the weaker regularisation the refits are further away
+    assert gap < 0.5 * np.abs(clf._state.scores(X) - refits).mean()
+    assert not clf.score_estimate_.exact
+    assert str(clf.score_estimate_).startswith("about")
 
 
 def test_balance_saves_a_class_that_has_few_examples() -> None:

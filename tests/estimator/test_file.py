@@ -28,7 +28,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("learner", ["ridge", "prototypes", "logistic"])
+@pytest.mark.parametrize("learner", ["ridge", "prototypes", "logistic", "softmax"])
 @pytest.mark.parametrize("e", [4, 30])
 @pytest.mark.parametrize("labels", [NAMES, np.arange(6), np.array(NAMES, dtype=object)])
 def test_a_loaded_classifier_is_the_one_that_was_saved(tmp_path: Path, learner: str, e: int, labels: Any) -> None:

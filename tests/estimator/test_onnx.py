@@ -19,7 +19,7 @@ from tests.estimator.test_classifier import task
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("learner", ["ridge", "prototypes", "logistic"])
+@pytest.mark.parametrize("learner", ["ridge", "prototypes", "logistic", "softmax"])
 def test_a_folded_head_gives_the_same_probabilities(learner: str) -> None:
     X, y, queries, _ = task([3, 6, 4])
     state = FewShotClassifier(learner=learner).fit(X, y)._state

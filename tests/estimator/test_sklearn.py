@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
-from sklearn.linear_model import RidgeClassifier
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from handful.estimator import FewShotClassifier
+from handful.estimator.calibration import softmax
 
 
 @parametrize_with_checks(
@@ -23,6 +24,7 @@ from handful.estimator import FewShotClassifier
         FewShotClassifier(balance=False, lam=0.5),
         FewShotClassifier(learner="prototypes"),
         FewShotClassifier(learner="logistic", lam=1.0),
+        FewShotClassifier(learner="softmax", lam=1.0),
     ]
 )
 def test_scikit_learn_accepts_the_classifier(
@@ -46,6 +48,14 @@ def test_a_clone_has_the_parameters_and_nothing_learnt() -> None:
     copy = clone(FewShotClassifier(learner="prototypes", lam=2.0, balance=False, tune_limit=7).fit(X, y))
     assert copy.get_params()["tune_limit"] == 7
     assert not copy.__sklearn_is_fitted__()
+
+
+def test_softmax_regression_is_scikit_learns() -> None:
+    X, y = make_blobs(40, n_features=6, centers=4, cluster_std=4.0, random_state=1)
+    ours = FewShotClassifier(learner="softmax", lam=2.0).fit(X, y)
+    theirs = LogisticRegression(C=1 / 2.0, tol=1e-8, max_iter=1000).fit(X, y)
+    # our bias is penalised, if hardly
+    np.testing.assert_allclose(softmax(ours.decision_function(X)), softmax(theirs.decision_function(X)), atol=5e-3)
 
 
 @pytest.mark.parametrize("n_features", [3, 200])

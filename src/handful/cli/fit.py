@@ -22,7 +22,7 @@ class Fit:
     """File to write, by custom called something.handful."""
     embedding: str = "auto"
     """auto (by a look at the images), characters, photographs, or the path of a run of handful train."""
-    learner: Literal["ridge", "logistic", "prototypes"] = "ridge"
+    learner: Literal["ridge", "logistic", "softmax", "prototypes"] = "ridge"
     """What learns from the features."""
     lam: float | Literal["auto"] = "auto"
     """Regularisation, or auto to choose it by leave-one-out."""

@@ -41,10 +41,10 @@ def softmax(logits: Matrix) -> Matrix:
     return probabilities
 
 
-def calibrate(scores: Matrix, labels: Labels, usual: float) -> Calibration:
+def calibrate(scores: Matrix, labels: Labels, usual: float, precision: float = 1e-4) -> Calibration:
     """The most probable scale for held-out scores (n, way) and their true classes, under a log-normal prior at `usual`.
 
-    With no held-out score at all the prior alone speaks.
+    With no held-out score at all the prior alone speaks. `precision` is that of the scale's logarithm.
     """
     rows = np.arange(len(labels))
 
@@ -54,7 +54,7 @@ def calibrate(scores: Matrix, labels: Labels, usual: float) -> Calibration:
             return prior
         return prior - float(log_softmax(math.exp(log_scale) * scores)[rows, labels].sum())
 
-    found = minimize_scalar(loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": 1e-4})
+    found = minimize_scalar(loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": precision})
     return Calibration(math.exp(float(found.x)), float(found.fun))
 
 

@@ -35,11 +35,11 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
     handful), "photographs" (`pip install 'handful[images]'`), the path of a run of `handful train`, a network, or an
     `ImageEmbedding`. `cache` remembers features on disk: True (the user's cache folder), a folder, or False.
 
-    `learner` is "ridge", "logistic" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance` treats all
-    classes as equally likely however many examples each has; without it the ridge learner follows their shares. Up
-    to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale anew, so that they equal a fresh fit in
-    every respect; beyond it they keep both until the number of examples has changed by a quarter, and equal a fresh
-    fit at that lambda.
+    `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
+    treats all classes as equally likely however many examples each has; without it the ridge learner follows their
+    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale anew, so that they equal a
+    fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
+    equal a fresh fit at that lambda.
     """
 
     _embedder: Embedder | None

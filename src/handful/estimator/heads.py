@@ -6,23 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from handful import solvers
 from handful.errors import InvalidOptionError
+from handful.estimator.calibration import softmax
 from handful.estimator.cholesky import Matrix
 from handful.estimator.exact_ridge import Factor, LinearMap, leave_one_out
 from handful.estimator.scores import balanced, held_out_shares, observed
 from handful.estimator.tuning import size_of
 
-Learner = Literal["ridge", "logistic", "prototypes"]
 BIAS_FREEDOM = 10.0
 """The bias of logistic regression is a constant feature so many times as long as the others: hardly penalised."""
 STEPS = 12
-"""Newton steps of logistic regression: it has converged to rounding long before."""
+"""Newton steps of logistic and softmax regression: they has converged to rounding long before."""
 
 
 class Head(ABC):
@@ -117,11 +117,11 @@ class PrototypeHead(Head):
 
 
 @dataclass(frozen=True)
-class LogisticHead(Head):
-    """One-vs-all logistic regression, its bias hardly penalised; leave-one-out is a one-step approximation.
+class LikelihoodHead(Head):
+    """A linear classifier of greatest penalised likelihood, its bias hardly penalised.
 
-    At the optimum the problem is a weighted ridge regression, and leaving an example out of that one has a closed form
-    (Rad and Maleki 2020): the first Newton step towards the refit.
+    At the optimum the problem of each class is a weighted ridge regression, and leaving an example out of that one has
+    a closed form: the first Newton step towards the refit (Rad and Maleki 2020).
     """
 
     usual_scale = 1.5
@@ -130,15 +130,22 @@ class LogisticHead(Head):
     targets: Matrix
     lam: float
 
+    @abstractmethod
+    def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+        """Weights (e, way) for features (n, e) and one-hot targets (n, way)."""
+
+    @abstractmethod
+    def probabilities(self, logits: Matrix) -> Matrix:
+        """What the model says of each class."""
+
     @cached_property
     def map(self) -> LinearMap:
         """Weights and bias."""
-        X, Y = torch.from_numpy(self._augmented), torch.from_numpy(self.targets)
-        W = solvers.logistic(X, Y, self.lam, STEPS).numpy()
+        W = self.solve(torch.from_numpy(self._augmented), torch.from_numpy(self.targets)).numpy()
         return LinearMap(W[:-1], self._bias_column * W[-1] - self._mean @ W[:-1])
 
     def scores(self, features: Matrix) -> Matrix:
-        """Logits, one problem a class."""
+        """Logits."""
         return self.map(features)
 
     def linear(self) -> LinearMap:
@@ -148,7 +155,7 @@ class LogisticHead(Head):
     def leave_one_out(self) -> Matrix:
         """z - (z - eta) / slack with the working responses z = eta + (y - mu) / (mu (1 - mu))."""
         eta = self.map(self.factor.features)
-        mu = 0.5 * (1 + np.tanh(eta / 2))
+        mu = self.probabilities(eta)
         s = np.maximum(mu * (1 - mu), 1e-12)
         steps = (self.targets - mu) / s
         slack = np.stack([self._slack(column) for column in s.T], 1)
@@ -183,22 +190,57 @@ class LogisticHead(Head):
 
 
 @dataclass(frozen=True)
+class LogisticHead(LikelihoodHead):
+    """Logistic regression, each class against all others."""
+
+    def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+        """One problem a class, by the smaller system."""
+        return solvers.logistic(X, Y, self.lam, STEPS)
+
+    def probabilities(self, logits: Matrix) -> Matrix:
+        """One sigmoid a class."""
+        sigmoid: Matrix = 0.5 * (1 + np.tanh(logits / 2))
+        return sigmoid
+
+
+@dataclass(frozen=True)
+class SoftmaxHead(LikelihoodHead):
+    """Softmax regression, all classes in one problem; its leave-one-out neglects what couples them."""
+
+    usual_scale = 1.0
+
+    def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
+        """In the dual."""
+        return X.mT @ solvers.softmax_dual(solvers.gram(X), Y, self.lam, STEPS)
+
+    def probabilities(self, logits: Matrix) -> Matrix:
+        """Softmax."""
+        return softmax(logits)
+
+
+FitHead = Callable[[Factor, Matrix, float, bool], Head]
+"""From factor, one-hot targets, lambda and balance."""
+LIKELIHOOD_GRID = (1e-3, 1e-2, 1e-1)
+
+
+@dataclass(frozen=True)
 class HeadMaker:
     """How to fit one learner, and the lambdas it may choose from, as multiples of the features' size."""
 
-    fit: Callable[[Factor, Matrix, float, bool], Head]
+    fit: FitHead
     grid: tuple[float, ...] = ()
 
 
 MAKERS: Mapping[str, HeadMaker] = {
     "ridge": HeadMaker(lambda factor, targets, lam, balance: RidgeHead(factor, targets, balance)),
+    "logistic": HeadMaker(lambda factor, targets, lam, balance: LogisticHead(factor, targets, lam), LIKELIHOOD_GRID),
+    "softmax": HeadMaker(lambda factor, targets, lam, balance: SoftmaxHead(factor, targets, lam), LIKELIHOOD_GRID),
     "prototypes": HeadMaker(lambda factor, targets, lam, balance: PrototypeHead(factor, targets)),
-    "logistic": HeadMaker(lambda factor, targets, lam, balance: LogisticHead(factor, targets, lam), (1e-3, 1e-2, 1e-1)),
 }
 
 
 def maker(learner: str) -> HeadMaker:
     """The maker of a learner's name."""
     if learner not in MAKERS:
-        raise InvalidOptionError(f"learner must be one of {', '.join(get_args(Learner))}, but got {learner!r}.")
+        raise InvalidOptionError(f"learner must be one of {', '.join(MAKERS)}, but got {learner!r}.")
     return MAKERS[learner]

@@ -169,7 +169,7 @@ def _ridge_lam(options: Options, centred: Matrix, targets: Matrix, codes: Labels
     scored = balanced if options.balance else observed
 
     def loss(predictions: Matrix) -> float:
-        return calibrate(scored(predictions, shares)[held], codes[held], RidgeHead.usual_scale).loss
+        return calibrate(scored(predictions, shares)[held], codes[held], RidgeHead.usual_scale, precision=0.05).loss
 
     return choose_lam(centred, targets, loss)
 

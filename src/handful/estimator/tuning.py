@@ -22,6 +22,8 @@ class Spectrum:
 
     U: Matrix
     values: Matrix
+    squares: Matrix
+    """U squared, entry by entry."""
 
     @staticmethod
     def of(features: Matrix) -> Spectrum:
@@ -30,17 +32,18 @@ class Spectrum:
         n, e = centred.shape
         if n > e:
             values, vectors = np.linalg.eigh(centred.T @ centred)
-            return Spectrum(centred @ vectors, np.maximum(values, 0))
-        values, vectors = np.linalg.eigh(centred @ centred.T)
-        values = np.maximum(values, 0)
-        return Spectrum(vectors * np.sqrt(values), values)
+            U = centred @ vectors
+        else:
+            values, vectors = np.linalg.eigh(centred @ centred.T)
+            U = vectors * np.sqrt(np.maximum(values, 0))
+        return Spectrum(U, np.maximum(values, 0), np.square(U))
 
     def leave_one_out(self, targets: Matrix, lam: float) -> Matrix:
         """What a fit on all other examples predicts for each, as `exact_ridge.leave_one_out` does from a factor."""
         centred = targets - targets.mean(0)
-        shrunk = self.U / (self.values + lam)
-        residuals = centred - shrunk @ (self.U.T @ centred)
-        slack = 1 - 1 / len(self.U) - np.einsum("nr,nr->n", shrunk, self.U)
+        shrunk = self.U.T @ centred / (self.values + lam)[:, None]
+        residuals = centred - self.U @ shrunk
+        slack = 1 - 1 / len(self.U) - self.squares @ (1 / (self.values + lam))
         held_out: Matrix = targets - residuals / slack[:, None]
         return held_out
 
