@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+
 import pytest
 import torch
 
 from handful.data.table import Benchmark, ImageTable
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep data sets that tests pack or draw out of the user's own cache; processes that tests start see it too."""
+    os.environ["HANDFUL_DATA"] = tempfile.mkdtemp(prefix="handful-test-data-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Delete them."""
+    shutil.rmtree(os.environ["HANDFUL_DATA"], ignore_errors=True)
 
 
 def blobs(classes: int = 24, images: int = 20, size: int = 28, channels: int = 1, seed: int = 0) -> ImageTable:

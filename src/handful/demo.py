@@ -37,7 +37,7 @@ RECIPE = Recipe(
     way=20,
     images_per_class=10,
     max_shot=5,
-    plan=Plan(episodes=400, rate=5e-3, schedule="cosine", validate_every=25, patience=0),
+    plan=Plan(episodes=300, rate=5e-3, schedule="cosine", validate_every=25, patience=0),
     val_episodes=200,
 )
 

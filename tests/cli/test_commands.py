@@ -50,7 +50,7 @@ def test_help_needs_no_torch_and_names_the_commands() -> None:
     ("words", "part"),
     [
         (["train", "--out", "x", "--way", "many"], "--way takes a whole number, but got 'many'"),
-        (["train", "--out", "x", "--width", "65C"], "one of ('32C', '64C', 'wide')"),
+        (["train", "--out", "x", "--width", "65C"], "one of ('32C', '64C', 'wide'"),
         (["train", "--out", "x", "--dropout", "2"], "dropout is a probability in [0, 1), but got 2"),
         (["train", "--out", "x", "--rate", "-1"], "learning rate must be a positive number"),
         (["train", "--out", "x", "--learner", "r3d3"], "no learner 'r3d3'"),
@@ -80,6 +80,7 @@ def test_version_is_told() -> None:
     assert handful("--version").stdout.startswith("handful 0.")
 
 
+@pytest.mark.slow
 def test_train_then_evaluate_then_json(tmp_path: Path) -> None:
     run = tmp_path / "run"
     told = handful("train", "--out", run, *QUICK, "--episodes", "40").stdout
@@ -128,6 +129,7 @@ def test_a_stopped_run_resumes_to_the_bits_of_an_uninterrupted_one(tmp_path: Pat
     assert (whole / best).read_bytes() == (broken / best).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [*SMALL, "--validate-every", "0", "--threads", "1"]

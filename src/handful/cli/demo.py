@@ -21,7 +21,7 @@ class Demo:
     """Folder for the trained models and the report."""
     episodes: int = 10_000
     """Test episodes of each kind."""
-    train_episodes: int = 400
+    train_episodes: int = 300
     """Episodes to meta-train for, each method."""
     seed: int = 0
     """Seed of weights and episodes."""
