@@ -39,3 +39,7 @@ class CheckpointError(HandfulError):
 
 class DivergedError(HandfulError, ArithmeticError):
     """Training produced a loss that is not finite."""
+
+
+class LeakError(HandfulError):
+    """An evaluation would see what it must not: other queries, support images among the queries, training classes."""

@@ -19,11 +19,12 @@ from handful.cli.data import Data
 from handful.cli.demo import Demo
 from handful.cli.evaluate import Evaluate
 from handful.cli.recipes import Recipes
+from handful.cli.reproduce import Reproduce
 from handful.cli.train import Train
 from handful.errors import HandfulError
 from handful.recipes import named_recipe
 
-Command = Demo | Train | Evaluate | Data | Recipes
+Command = Demo | Train | Evaluate | Data | Recipes | Reproduce
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
 _INSIDE = re.compile(r"Error parsing __tyro\S*: ")
@@ -83,6 +84,7 @@ def _commands(words: list[str]) -> type[Command]:
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Data, subcommand("data")]
         | Annotated[Recipes, subcommand("recipes")]
+        | Annotated[Reproduce, subcommand("reproduce")]
     )
     return cast("type[Command]", commands)
 

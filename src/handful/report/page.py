@@ -28,6 +28,10 @@ th, td { padding: .45rem .9rem .45rem 0; text-align: right; border-bottom: 1px s
 th:first-child, td:first-child { text-align: left; }
 th { color: var(--soft); font-weight: 600; }
 tr.strong td { font-weight: 650; }
+table.remarks { font-size: .88rem; }
+table.remarks th, table.remarks td { padding-right: .75rem; }
+table.remarks th:last-child, table.remarks td:last-child { white-space: normal; text-align: left; line-height: 1.3;
+      min-width: 9.5rem; padding-right: 0; }
 pre { background: var(--wash); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
       font: 14px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 """
@@ -64,14 +68,15 @@ def figure(picture: Picture, caption: str) -> str:
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], strong: Sequence[int] = ()) -> str:
-    """A table; the rows numbered in `strong` are set in bold."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], strong: Sequence[int] = (), remarks: bool = False) -> str:
+    """A table; the rows numbered in `strong` are set in bold, and `remarks` are a last column that may wrap."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
         f"<tr{' class=strong' if index in strong else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
         for index, row in enumerate(rows)
     )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = ' class="remarks"' if remarks else ""
+    return f'<div class="scroll"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def page(title: str, lead: str, parts: Sequence[str]) -> str:

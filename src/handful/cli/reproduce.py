@@ -1,0 +1,134 @@
+"""`handful reproduce`: a table or figure of the paper, beside its published numbers."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tyro.conf import Positional
+
+from handful.cli.machine import Device, prepare
+from handful.cli.progress import watched
+from handful.errors import InvalidOptionError
+from handful.recipes.settings import Variant
+
+if TYPE_CHECKING:
+    import torch
+
+    from handful.reproduce.conduct import Options
+
+Target = Literal[
+    "table1", "table2", "table3", "table4", "figure-iterations", "figure-hyperparameters", "appendix-a", "ablation"
+]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Train what a table or figure of the paper needs, test it on the same episodes, and compare with the print."""
+
+    target: Positional[Target]
+    """Which table or figure."""
+    budget: float = 0.0
+    """Minutes to train for in all, shared out among the runs; they go on next time. 0: until all are complete."""
+    only: tuple[str, ...] = ()
+    """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
+    variant: tuple[Variant, ...] = ("authors",)
+    """What to train by: the paper's text, its authors' code, or what is known today; several give several rows."""
+    seeds: int = 1
+    """Training runs of each recipe, from seeds 0, 1, ..."""
+    out: Path = Path("runs/reproduce")
+    """Folder for the runs and the report; runs are shared between tables."""
+    dry_run: bool = False
+    """Train nothing: list the runs with the time that they would take, from a short measurement."""
+    episodes: int = 0
+    """Cut every run short at so many episodes, and say so in the report. 0: as the recipe says."""
+    width: Literal["32C", "64C", "wide"] | None = None
+    """Another embedding than the recipes', and say so in the report."""
+    test_episodes: int = 10_000
+    """Test episodes of each column."""
+    checkpoint: Literal["shot", "mean", "last"] = "shot"
+    """What to test: the best on validation for the number of shots (as the authors), for the mean, or the last."""
+    device: Device = "auto"
+    """Where to compute."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Do it, or say what it would take."""
+        for name in ("budget", "episodes"):
+            if getattr(self, name) < 0:
+                raise InvalidOptionError(f"--{name} must not be negative, but got {getattr(self, name):g}.")
+        if self.seeds < 1 or self.test_episodes < 2:
+            raise InvalidOptionError(
+                f"--seeds must be at least 1 and --test-episodes at least 2, but got {self.seeds} and "
+                f"{self.test_episodes}."
+            )
+        device = prepare(self.device, self.threads)
+        if self.target == "table4":
+            return self._timing()
+        return self._estimate(device) if self.dry_run else self._conduct(device)
+
+    def _conduct(self, device: torch.device) -> int:
+        from handful.reproduce.conduct import conduct
+        from handful.reproduce.experiments import EXPERIMENTS, narrowed
+        from handful.reproduce.tables import summary
+        from handful.reproduce.write import write_report
+
+        experiment = narrowed(EXPERIMENTS[self.target], self.only)
+        results = conduct(experiment, self._options(device), _command(), _say, watched)
+        for path in write_report(results, self.out):
+            _say(f"Written to {path}")
+        _say(summary(results))
+        return 0
+
+    def _options(self, device: torch.device) -> Options:
+        from handful.reproduce.conduct import Options
+
+        return Options(
+            out=self.out,
+            variants=self.variant,
+            seeds=self.seeds,
+            minutes=self.budget,
+            episodes=self.episodes,
+            width=self.width,
+            test_episodes=self.test_episodes,
+            checkpoint=self.checkpoint,
+            device=device,
+        )
+
+    def _estimate(self, device: torch.device) -> int:
+        from handful.reproduce.experiments import EXPERIMENTS, narrowed
+        from handful.reproduce.forecast import forecast
+
+        for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(device)):
+            _say(line)
+        return 0
+
+    def _timing(self) -> int:
+        from handful.reproduce.timing import ROWS, time_rows
+        from handful.reproduce.timing_report import write_timing
+
+        rows = tuple(
+            row for row in ROWS if not self.only or any(word.lower() in row.label.lower() for word in self.only)
+        )
+        if not rows:
+            raise InvalidOptionError(f"No row of table4 matches. Its rows: {', '.join(row.label for row in ROWS)}.")
+        seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
+        if self.dry_run:
+            _say("A few episodes of each row, scaled up:")
+            time_rows(rows, 1.0, _say)
+            return 0
+        for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
+            _say(f"Written to {path}")
+        return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _command() -> str:
+    return shlex.join(["handful", *sys.argv[1:]])

@@ -1,0 +1,174 @@
+"""From an experiment to its results: load and check data, train what is missing, test all on the same episodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from handful import data
+from handful.data.table import Benchmark
+from handful.errors import DataError
+from handful.recipes.settings import Width
+from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
+from handful.reproduce.experiments import Column, Experiment
+from handful.reproduce.guard import check_splits
+from handful.reproduce.jobs import Job, Watch, advance, job
+from handful.reproduce.manifest import Manifest, machine, now, versions
+from handful.reproduce.measure import Checkpoint, measure
+from handful.reproduce.results import Cell, Results, Score
+from handful.runs import CPU
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How far to go, and where to."""
+
+    out: Path
+    variants: tuple[str, ...] = ("authors",)
+    seeds: int = 1
+    minutes: float = 0.0
+    episodes: int = 0
+    width: Width | None = None
+    test_episodes: int = 10_000
+    test_seed: int = 0
+    checkpoint: Checkpoint = "shot"
+    device: torch.device = CPU
+
+
+@dataclass(frozen=True)
+class Source:
+    """A benchmark that was loaded and found free of leaks, with the hash of its content."""
+
+    benchmark: Benchmark
+    content: str
+
+
+def conduct(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
+    """Train as far as the time allows, then test every run and compare."""
+    sources, missing = load_sources(experiment, say)
+    planned = plan_cells(experiment, options)
+    jobs = wanted_jobs(planned, sources)
+    manifests = train_all(jobs, sources, options, say, watch)
+    sets = draw_sets(experiment, sources, options, say)
+    cells = tuple(
+        Cell(
+            cell.row,
+            cell.column,
+            cell.variant,
+            cell.recipe,
+            cell.published,
+            _scores(cell, own, sets, manifests, options),
+        )
+        for cell, own in planned
+    )
+    absent = [f"{name}: {reason}" for name, reason in missing.items()]
+    absent += [_why_not(cell, options) for cell, own in planned if not own]
+    return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
+
+
+def _why_not(cell: Cell, options: Options) -> str:
+    if not cell.row.stems:
+        return f"{cell.row.label}: quoted by the paper from elsewhere, not rerun"
+    return f"{cell.row.label}: no recipe on {cell.column.group} in the variants {', '.join(options.variants)}"
+
+
+Planned = tuple[Cell, tuple[Job, ...]]
+
+
+def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
+    """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs."""
+    planned: list[Planned] = []
+    for row in experiment.rows:
+        for index, column in enumerate(experiment.columns):
+            found = False
+            for variant in options.variants:
+                name = row.recipe_name(column, variant)
+                if name is None:
+                    continue
+                found = True
+                runs = tuple(
+                    job(name, seed, options.out, options.episodes, options.width) for seed in range(options.seeds)
+                )
+                planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
+            if not found and row.numbers[index] is not None:
+                planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
+    return planned
+
+
+def load_sources(experiment: Experiment, say: Say) -> tuple[dict[str, Source], dict[str, str]]:
+    """The data sets that are there, checked; and for those that are not, what to type."""
+    sources: dict[str, Source] = {}
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys(column.data for column in experiment.columns):
+        try:
+            benchmark = data.load(name)
+        except DataError as error:
+            missing[name] = str(error)
+            say(f"{name}: {error}")
+            continue
+        check_splits(benchmark)
+        sources[name] = Source(benchmark, content_hash(benchmark))
+    return sources, missing
+
+
+def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]:
+    """The distinct runs whose data is there, in the order of their first use; all first seeds come first."""
+    runs = [each for _, own in planned for each in own if each.recipe.data in sources]
+    unique = list({each.folder: each for each in runs}.values())
+    return sorted(unique, key=lambda each: each.recipe.seed)
+
+
+def train_all(
+    jobs: list[Job], sources: dict[str, Source], options: Options, say: Say, watch: Watch
+) -> dict[Path, Manifest]:
+    """Train each run; the minutes are shared out evenly, and what one run does not need goes to those after it."""
+    end = time.perf_counter() + 60 * options.minutes
+    manifests: dict[Path, Manifest] = {}
+    for number, each in enumerate(jobs):
+        source = sources[each.recipe.data]
+        share = max(1e-3, (end - time.perf_counter()) / (len(jobs) - number)) if options.minutes else 0.0
+        manifest = advance(each, source.benchmark, source.content, share, options.device, watch)
+        manifests[each.folder] = manifest
+        say(f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}: {_told(manifest)}")
+    return manifests
+
+
+def _told(manifest: Manifest) -> str:
+    time_told = f"{manifest.seconds / 60:.1f} minutes of training"
+    return f"{manifest.shortfall or 'complete'} ({time_told})"
+
+
+def draw_sets(
+    experiment: Experiment, sources: dict[str, Source], options: Options, say: Say
+) -> dict[Column, EpisodeSet]:
+    """The test episodes of each column, the same for all rows."""
+    sets = {}
+    for column in experiment.columns:
+        if column.data in sources:
+            source = sources[column.data]
+            test = source.benchmark.test
+            query = column.query(int(test.counts.min()))
+            sets[column] = draw_set(
+                test, source.content, column.way, column.shot, query, options.test_episodes, options.test_seed
+            )
+            short = sets[column].digest[:12]
+            say(f"{column.title}: {options.test_episodes:,} episodes, {query} queries a class, hash {short}")
+    return sets
+
+
+def _scores(
+    cell: Cell, runs: tuple[Job, ...], sets: dict[Column, EpisodeSet], manifests: dict[Path, Manifest], options: Options
+) -> tuple[Score, ...]:
+    found = []
+    for each in runs:
+        if each.folder in manifests and cell.column in sets:
+            measured = measure(each.folder, sets[cell.column], options.checkpoint, options.device)
+            if measured is not None:
+                found.append(Score(manifests[each.folder], measured, each.folder))
+    return tuple(found)

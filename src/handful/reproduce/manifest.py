@@ -1,0 +1,133 @@
+"""What a run was: data, recipe, seed, versions, episodes, time and machine, written beside it while it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from handful import __version__
+from handful.checkpoint import write_atomically
+from handful.errors import CheckpointError, DataError
+from handful.recipes import Recipe
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A stretch of training without interruption."""
+
+    begun: str
+    seconds: float
+    first: int
+    last: int
+    versions: dict[str, str]
+    machine: dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is needed to repeat a run, and how it went."""
+
+    name: str
+    recipe: Recipe
+    planned: int
+    """Episodes that the named recipe plans for, before any cut asked for here."""
+    data: str
+    content: str
+    sessions: tuple[Session, ...] = ()
+    finished: bool = False
+    failure: str = ""
+    changes: str = ""
+    """In what the run departs from the recipe of its name."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes trained so far."""
+        return self.sessions[-1].last if self.sessions else 0
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, over all sessions."""
+        return sum(session.seconds for session in self.sessions)
+
+    @property
+    def shortfall(self) -> str:
+        """In what the run falls short of its recipe, in words; empty if in nothing."""
+        words = [self.changes] if self.changes else []
+        if self.failure:
+            words.append(self.failure)
+        if not self.finished or self.recipe.plan.episodes < self.planned:
+            words.append(f"trained for {self.episodes:,} of {self.planned:,} episodes")
+        return "; ".join(words)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the derived ones included."""
+        derived = {"episodes": self.episodes, "seconds": round(self.seconds, 1), "shortfall": self.shortfall}
+        return {**asdict(self), "recipe": self.recipe.as_json(), "seed": self.recipe.seed, **derived}
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """What computed it."""
+    return {
+        "handful": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def machine() -> dict[str, str | int]:
+    """Where it was computed: processor, cores, threads, system."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it into a run's folder."""
+    write_atomically(folder / MANIFEST, json.dumps(manifest.as_json(), indent=1).encode())
+
+
+def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:
+    """The sessions of a run so far, none if it has no manifest yet; a run on other data than `content` is refused."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return ()
+    try:
+        facts = json.loads(path.read_text())
+        if facts["content"] != content:
+            raise DataError(
+                f"The run in {folder} was trained on other images or another split (data hash "
+                f"{facts['content'][:12]}, now {content[:12]}). Give another --out, or remove the run."
+            )
+        return tuple(Session(**session) for session in facts["sessions"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. Remove it to lose only the record of times.") from error

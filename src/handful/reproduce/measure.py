@@ -1,0 +1,101 @@
+"""The test of a trained run: the accuracy of every episode, kept beside the run until something changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from handful.checkpoint import write_atomically
+from handful.episodes import EpisodeSampler, FixedShots
+from handful.evaluation import evaluate
+from handful.pool import embed_pool
+from handful.reproduce.episode_set import EpisodeSet, accuracies_of
+from handful.reproduce.guard import check_model
+from handful.runs import LAST, TrainedModel, read_run
+
+Checkpoint = Literal["shot", "mean", "last"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one checkpoint scores on one set of episodes."""
+
+    accuracies: Tensor
+    """Of the shared test episodes."""
+    apart: Tensor
+    """Of episodes that have no image in common."""
+    episodes_trained: int
+    limits: str
+    checkpoint: str
+
+
+def checkpoint_of(folder: Path, shot: int, which: Checkpoint) -> Path | None:
+    """The checkpoint to test: 'shot' is the best for this number of shots, as the authors do; None if untrained."""
+    names = {"shot": [f"best-{shot}-shot", "best-mean"], "mean": ["best-mean"], "last": []}[which]
+    paths = [folder / f"{name}.safetensors" for name in names] + [folder / LAST]
+    return next((path for path in paths if path.exists()), None)
+
+
+def measure(folder: Path, episodes: EpisodeSet, which: Checkpoint, device: torch.device) -> Measurement | None:
+    """Test a run on these episodes, or read the record of a test of the same checkpoint on the same episodes."""
+    path = checkpoint_of(folder, episodes.shot, which)
+    if path is None:
+        return None
+    key = {"checkpoint": hashlib.sha256(path.read_bytes()).hexdigest(), "episodes": episodes.digest}
+    record = folder / f"test-{episodes.way}way-{episodes.shot}shot-{which}.json"
+    known = _read(record, key)
+    if known is not None:
+        return known
+    trained = read_run(path)
+    measured = _measure(trained, episodes, path.stem, device)
+    facts = {
+        "key": key,
+        "queries": episodes.way * episodes.query,
+        "queries_apart": episodes.way * episodes.apart.query,
+        "seed": episodes.seed,
+        "episodes_trained": measured.episodes_trained,
+        "limits": measured.limits,
+        "checkpoint": measured.checkpoint,
+        "correct": _counts(measured.accuracies, episodes.way * episodes.query),
+        "correct_apart": _counts(measured.apart, episodes.way * episodes.apart.query),
+    }
+    write_atomically(record, json.dumps(facts).encode())
+    return measured
+
+
+def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: torch.device) -> Measurement:
+    model, dataset = trained.model.to(device), episodes.dataset
+    sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
+    check_model(model, sampler[0].to(device))
+    pool = embed_pool(model.embedding, dataset)
+    kind = (episodes.way, episodes.shot, episodes.query, episodes.episodes, episodes.seed)
+    done = evaluate(model, dataset, *kind, pool=pool)
+    apart = accuracies_of(model, dataset, episodes.apart, pool)
+    return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)
+
+
+def _counts(accuracies: Tensor, queries: int) -> list[int]:
+    """Correct answers of each episode: whole numbers, so that what is read back is what was measured."""
+    return [round(value * queries) for value in accuracies.tolist()]
+
+
+def _read(record: Path, key: dict[str, str]) -> Measurement | None:
+    try:
+        facts = json.loads(record.read_text())
+        if facts["key"] != key:
+            return None
+        return Measurement(
+            torch.tensor(facts["correct"], dtype=torch.float64) / facts["queries"],
+            torch.tensor(facts["correct_apart"], dtype=torch.float64) / facts["queries_apart"],
+            int(facts["episodes_trained"]),
+            str(facts["limits"]),
+            str(facts["checkpoint"]),
+        )
+    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+        return None

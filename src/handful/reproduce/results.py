@@ -1,0 +1,205 @@
+"""What came out, beside what was published: cells with intervals and verdicts, and paired differences of methods."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from handful.reproduce.episode_set import EpisodeSet
+from handful.reproduce.experiments import Column, Experiment, Row
+from handful.reproduce.intervals import Comparison, Interval, closed_interval, compare, open_interval
+from handful.reproduce.manifest import Manifest
+from handful.reproduce.measure import Measurement
+from handful.reproduce.published import Figure
+
+
+@dataclass(frozen=True)
+class Score:
+    """One training seed's result."""
+
+    manifest: Manifest
+    measurement: Measurement
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of one column in one variant: what the paper has, and ours over all training seeds."""
+
+    row: Row
+    column: Column
+    variant: str
+    recipe: str
+    published: Figure | None
+    scores: tuple[Score, ...]
+
+    @property
+    def accuracies(self) -> Tensor:
+        """The accuracy of each shared test episode, the mean over seeds."""
+        return torch.stack([score.measurement.accuracies for score in self.scores]).mean(0)
+
+    @property
+    def apart(self) -> Tensor:
+        """The accuracy of each episode that shares no image with another, the mean over seeds."""
+        return torch.stack([score.measurement.apart for score in self.scores]).mean(0)
+
+    @property
+    def closed(self) -> Interval:
+        """The mean with the interval that the paper uses."""
+        return closed_interval(self.accuracies)
+
+    @property
+    def opened(self) -> Interval:
+        """The mean over episodes without common images, with its interval."""
+        return open_interval(self.apart)
+
+    @property
+    def over_seeds(self) -> Interval:
+        """The mean over training seeds with its interval; not a number for one seed."""
+        return open_interval(torch.stack([score.measurement.accuracies.mean() for score in self.scores]))
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Ours against the paper's, where both exist."""
+        return compare(self.closed, self.opened, self.published) if self.published and self.scores else None
+
+    @property
+    def shortfall(self) -> str:
+        """In what the runs behind it fall short of the recipe, in words."""
+        return "; ".join(dict.fromkeys(s.manifest.shortfall for s in self.scores if s.manifest.shortfall))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; accuracies of single episodes stay in the folders of the runs."""
+        facts: dict[str, Any] = {
+            "row": self.row.label,
+            "column": self.column.title,
+            "variant": self.variant,
+            "recipe": self.recipe,
+            "published": None if self.published is None else asdict(self.published),
+        }
+        if not self.scores:
+            return {**facts, "ours": None}
+        comparison = self.comparison
+        return {
+            **facts,
+            "ours": {
+                "closed": asdict(self.closed),
+                "open": asdict(self.opened),
+                "over_seeds": _finite(asdict(self.over_seeds)),
+                "limits": self.scores[0].measurement.limits,
+                "checkpoints": [score.measurement.checkpoint for score in self.scores],
+            },
+            "comparison": None if comparison is None else {**asdict(comparison), "verdict": comparison.verdict},
+            "shortfall": self.shortfall,
+            "manifests": [score.manifest.as_json() for score in self.scores],
+        }
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods on the same episodes: the first less the second, episode by episode."""
+
+    column: Column
+    first: str
+    second: str
+    closed: Interval
+    opened: Interval
+    published: float | None
+    """The difference of the published numbers, in percent points."""
+
+    @property
+    def same_order(self) -> bool | None:
+        """Whether ours stand in the published order; None where either is too close to call or unknown."""
+        if self.published is None or not self.published or not self.closed.excludes_zero:
+            return None
+        return (self.published > 0) == (self.closed.mean > 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "column": self.column.title, "same_order": self.same_order}
+
+
+def pair(first: Cell, second: Cell) -> Pair:
+    """The paired difference of two cells of one column."""
+    known = first.published is not None and second.published is not None
+    return Pair(
+        first.column,
+        f"{first.row.label} · {first.variant}",
+        f"{second.row.label} · {second.variant}",
+        closed_interval(first.accuracies - second.accuracies),
+        open_interval(first.apart - second.apart),
+        first.published.value - second.published.value if known and first.published and second.published else None,
+    )
+
+
+@dataclass(frozen=True)
+class Results:
+    """An experiment's outcome."""
+
+    experiment: Experiment
+    cells: tuple[Cell, ...]
+    sets: dict[Column, EpisodeSet]
+    missing: tuple[str, ...]
+    """What could not be done, and why."""
+    command: str
+    created: str
+    versions: dict[str, str]
+    machine: dict[str, str | int]
+
+    def filled(self, column: Column) -> list[Cell]:
+        """The cells of a column that have a result."""
+        return [cell for cell in self.cells if cell.column == column and cell.scores]
+
+    def pairs(self) -> list[Pair]:
+        """Every two filled cells of a column."""
+        return [pair(*both) for column in self.experiment.columns for both in combinations(self.filled(column), 2)]
+
+    def against_reference(self, column: Column) -> list[Pair]:
+        """Each cell of a column less the reference row of the same variant, or of the first variant that has it."""
+        cells = self.filled(column)
+        references = [cell for cell in cells if cell.row.label == self.experiment.reference]
+        found = []
+        for cell in cells:
+            same = [reference for reference in references if reference.variant == cell.variant] or references
+            if same and same[0] is not cell:
+                found.append(pair(cell, same[0]))
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return {
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "source": self.experiment.source,
+            "claim": self.experiment.claim,
+            "created": self.created,
+            "command": self.command,
+            "versions": self.versions,
+            "machine": self.machine,
+            "test_episodes": {column.title: _set_facts(drawn) for column, drawn in self.sets.items()},
+            "cells": [cell.as_json() for cell in self.cells],
+            "pairs": [each.as_json() for each in self.pairs()],
+            "missing": list(self.missing),
+        }
+
+
+def _set_facts(drawn: EpisodeSet) -> dict[str, Any]:
+    return {
+        "sha256": drawn.digest,
+        "episodes": drawn.episodes,
+        "query": drawn.query,
+        "seed": drawn.seed,
+        "episodes_apart": len(drawn.apart.rows),
+        "query_apart": drawn.apart.query,
+    }
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """JSON has no word for not-a-number."""
+    return {key: None if math.isnan(value) else value for key, value in values.items()}

@@ -1,0 +1,134 @@
+"""Results as rows of words, for Markdown and HTML alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from handful.reproduce.experiments import Column
+from handful.reproduce.results import Cell, Pair, Results
+
+HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "agrees?", "trained")
+PAIR_HEAD = ("Difference from {reference}", "paper", "ours, paired", "open", "order")
+NONE = "—"
+MAY_LACK = ("paper", "seeds", "difference", "agrees?")
+"""Columns that are left out where they are empty."""
+WORDS = {
+    "agrees": "yes",
+    "agrees by the open interval only": "by open interval",
+    "above": "no, above",
+    "below": "no, below",
+}
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A table in words: a title, a heading, rows, and the numbers of the rows that were trained in full."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    strong: tuple[int, ...] = ()
+
+
+def column_lines(results: Results, column: Column) -> Lines:
+    """All rows of one column beside the paper's numbers."""
+    cells = [cell for cell in results.cells if cell.column == column]
+    strong = tuple(index for index, cell in enumerate(cells) if cell.scores and not cell.shortfall)
+    rows = [_cell_line(cell) for cell in cells]
+    kept = [place for place, name in enumerate(HEAD) if name not in MAY_LACK or any(row[place] != NONE for row in rows)]
+    return Lines(column.title, _picked(HEAD, kept), tuple(_picked(row, kept) for row in rows), strong)
+
+
+def _picked(row: tuple[str, ...], places: list[int]) -> tuple[str, ...]:
+    return tuple(row[place] for place in places)
+
+
+def _cell_line(cell: Cell) -> tuple[str, ...]:
+    paper = NONE if cell.published is None else str(cell.published)
+    name = f"{cell.row.label} · {cell.variant}" if cell.variant else cell.row.label
+    if not cell.scores:
+        return (name, paper, NONE, NONE, NONE, NONE, NONE, "not run")
+    comparison = cell.comparison
+    difference = f"{comparison.difference:+.2f} ± {comparison.closed:.2f}" if comparison else NONE
+    verdict = WORDS[comparison.verdict] if comparison else NONE
+    seeds = f"± {100 * cell.over_seeds.half:.2f} ({len(cell.scores)})" if len(cell.scores) > 1 else NONE
+    transductive = ", transductive" if "transductive" in cell.scores[0].measurement.limits else ""
+    opened = f"± {100 * cell.opened.half:.2f}"
+    return (f"{name}{transductive}", paper, str(cell.closed), opened, seeds, difference, verdict, _trained(cell))
+
+
+def _trained(cell: Cell) -> str:
+    if cell.shortfall:
+        return f"IN PART: {cell.shortfall.replace('trained for ', '')}"
+    return f"in full: {', '.join(f'{score.manifest.episodes:,}' for score in cell.scores)} episodes"
+
+
+def pair_lines(results: Results, column: Column) -> Lines | None:
+    """Paired differences against the reference row, where there are two methods."""
+    pairs = results.against_reference(column)
+    if not pairs:
+        return None
+    head = (PAIR_HEAD[0].format(reference=pairs[0].second.partition(" · ")[0]), *PAIR_HEAD[1:])
+    return Lines(column.title, head, tuple(_pair_line(pair) for pair in pairs))
+
+
+def _pair_line(pair: Pair) -> tuple[str, ...]:
+    published = NONE if pair.published is None else f"{pair.published:+.1f}"
+    order = {None: "too close or unknown", True: "as published", False: "other than published"}[pair.same_order]
+    ours = f"{100 * pair.closed.mean:+.2f} ± {100 * pair.closed.half:.2f}"
+    opened = f"± {100 * pair.opened.half:.2f}"
+    return (pair.first, published, ours, opened, order)
+
+
+MANIFEST_HEAD = ("Run", "seed", "episodes", "minutes", "data", "processor")
+
+
+def manifest_lines(results: Results) -> Lines:
+    """What stands behind the numbers, a row a run."""
+    runs = {
+        (score.manifest.name, score.manifest.recipe.seed): score.manifest
+        for cell in results.cells
+        for score in cell.scores
+    }
+    rows = []
+    for (name, seed), manifest in runs.items():
+        session = manifest.sessions[-1] if manifest.sessions else None
+        rows.append(
+            (
+                name,
+                str(seed),
+                f"{manifest.episodes:,} of {manifest.planned:,}",
+                f"{manifest.seconds / 60:.1f}",
+                f"{manifest.data} {manifest.content[:12]}",
+                f"{session.machine['processor']} x {session.machine['threads']}" if session else NONE,
+            )
+        )
+    return Lines("Runs", MANIFEST_HEAD, tuple(rows))
+
+
+def summary(results: Results) -> str:
+    """How many numbers agree, in a sentence."""
+    if all(cell.published is None for cell in results.cells):
+        return "The paper prints no numbers for this: compare the shape with what it says."
+    compared = [cell for cell in results.cells if cell.comparison is not None]
+    part = [cell for cell in compared if cell.shortfall]
+    whole = [cell.comparison for cell in compared if not cell.shortfall and cell.comparison]
+    counts = {word: sum(each.verdict == word for each in whole) for word in ("agrees", "above", "below")}
+    loosely = len(whole) - sum(counts.values())
+    told = (
+        f"Of {len(whole)} numbers from runs trained in full, {counts['agrees']} agree with the paper, {loosely} agree "
+        f"by the open interval only, {counts['above']} lie above and {counts['below']} below."
+    )
+    in_part = f" {len(part)} numbers are from runs trained in part, which prove nothing yet." if part else ""
+    return (told if whole else "No published number has been compared with a run trained in full yet.") + in_part
+
+
+def markdown(lines: Lines) -> str:
+    """A table in Markdown."""
+    body = [_markdown_row(lines.head), "|" + " --- |" * len(lines.head), *map(_markdown_row, lines.rows)]
+    return "\n".join(body)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/").replace("*", "\\*") for cell in cells) + " |"

@@ -1,0 +1,142 @@
+"""Table 4 on the machine at hand: the time to solve 10,000 5-way 1-shot episodes of 10 images of 84 x 84.
+
+What is in the images does not matter, so they are noise, and the networks are untrained. Each row is timed two ways.
+'By episode' embeds and solves one episode after another, as the paper did. 'Images once' embeds every image of a test
+split as large as miniImageNet's, 12,000, once, and solves the episodes from features: how handful evaluates. A row is
+timed over fewer episodes if the whole would take too long, and then says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from handful.data.table import ClassDataset, ImageTable
+from handful.episodes import EpisodeSampler, FixedShots
+from handful.evaluation import evaluate
+from handful.model import FewShotModel
+from handful.pool import embed_pool
+from handful.recipes import Option, Recipe
+from handful.recipes.settings import Width
+from handful.reproduce.published import TABLE_4
+from handful.runs import build
+
+EPISODES = 10_000
+POOL = 12_000
+CLASSES, PER_CLASS, SIZE = 20, 20, 84
+SHAPE = FixedShots(way=5, shot=1, query=1)
+WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class TimedRow:
+    """A row of table 4: which model."""
+
+    label: str
+    learner: str
+    width: Width
+    options: dict[str, Option]
+
+
+ROWS = (
+    TimedRow("R2-D2", "r2d2", "wide", {}),
+    TimedRow("R2-D2 (64C)", "r2d2", "64C", {}),
+    TimedRow("MAML (32C)", "maml", "32C", {"way": 5, "test_steps": 10, "statistics": "batch"}),
+    TimedRow("LR-D2, one against the rest, 1 iteration (32C)", "lrd2", "32C", {"steps": 1}),
+    TimedRow("R2-D2 (32C)", "r2d2", "32C", {}),
+    TimedRow("Proto nets (32C)", "protonet", "32C", {}),
+)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for 10,000 episodes, one way; measured over `measured` of them."""
+
+    seconds: float
+    measured: int
+    whole: int
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether the seconds are scaled up from fewer."""
+        return self.measured < self.whole
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds), 60)
+        told = f"{minutes} min {seconds} s" if minutes else f"{self.seconds:.1f} s"
+        return f"{told} (extrapolated from {self.measured:,})" if self.extrapolated else told
+
+
+@dataclass(frozen=True)
+class TimedResult:
+    """A row's times here, and the paper's."""
+
+    label: str
+    published: float
+    by_episode: Timing
+    images_once: Timing | None
+    """None for a method that has no embedding to share between episodes."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def noise_images(seed: int = 0) -> ClassDataset:
+    """Random images of miniImageNet's size, in enough classes for 5-way episodes."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(256, (CLASSES * PER_CLASS, SIZE, SIZE, 3), dtype=torch.uint8, generator=generator)
+    names = tuple(f"noise{number}" for number in range(CLASSES))
+    table = ImageTable(pixels.permute(0, 3, 1, 2), names, (PER_CLASS,) * CLASSES)
+    return table.split("test", names)
+
+
+def time_rows(
+    rows: tuple[TimedRow, ...], seconds: float, say: Callable[[str], None], episodes: int = EPISODES
+) -> list[TimedResult]:
+    """Time the rows, each way for at most so many seconds, and tell each."""
+    dataset = noise_images()
+    found = []
+    for row in rows:
+        model = build(Recipe(width=row.width, learner=row.learner, options=row.options), dataset.image_shape).eval()
+        once = None if row.learner == "maml" else _images_once(model, dataset, seconds, episodes)
+        result = TimedResult(row.label, TABLE_4[row.label], _by_episode(model, dataset, seconds, episodes), once)
+        say(f"{row.label}: by episode {result.by_episode}; images once {result.images_once or 'does not apply'}")
+        found.append(result)
+    return found
+
+
+def _by_episode(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
+    sampler = EpisodeSampler(dataset, SHAPE)
+    with torch.no_grad():
+        for index in range(WARM_UP):
+            model(sampler[index])
+        begun = time.perf_counter()
+        done = 0
+        while done < episodes and (done == 0 or time.perf_counter() - begun < seconds):
+            model(sampler[WARM_UP + done])
+            done += 1
+    return Timing((time.perf_counter() - begun) * episodes / done, done, episodes)
+
+
+def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
+    """The pool is embedded in part and scaled to 12,000 images; the episodes are all solved, from that part."""
+    embed_pool(model.embedding, _part(dataset, SHAPE.way))
+    begun = time.perf_counter()
+    pool = embed_pool(model.embedding, dataset)
+    images = len(dataset.rows)
+    while time.perf_counter() - begun < min(seconds, 2.0):
+        embed_pool(model.embedding, dataset)
+        images += len(dataset.rows)
+    embedding = (time.perf_counter() - begun) * POOL / images
+    begun = time.perf_counter()
+    evaluate(model, dataset, SHAPE.way, SHAPE.shot, SHAPE.query, episodes, pool=pool, route="features")
+    return Timing(embedding + time.perf_counter() - begun, images, POOL)
+
+
+def _part(dataset: ClassDataset, classes: int) -> ClassDataset:
+    return ClassDataset(dataset.name, dataset.table, dataset.members[:classes])

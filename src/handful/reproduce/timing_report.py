@@ -1,0 +1,64 @@
+"""The report of table 4: seconds here beside the paper's, and both as multiples of one row, since machines differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from handful.checkpoint import write_atomically
+from handful.report.page import code, heading, page, paragraph, table
+from handful.reproduce.manifest import machine, now, versions
+from handful.reproduce.published import SOURCE
+from handful.reproduce.tables import Lines, markdown
+from handful.reproduce.timing import EPISODES, POOL, TimedResult
+
+TITLE = "Table 4: the time to solve 10,000 episodes of 10 images"
+UNIT = "R2-D2 (32C)"
+HEAD = ("Method", "paper", "by episode", "images once", "paper, relative", "by episode, relative")
+
+
+def lines_of(results: list[TimedResult]) -> Lines:
+    """The table in words; times relative to R2-D2 with 32 channels where that row was timed."""
+    unit = next((result for result in results if result.label == UNIT), None)
+    rows = []
+    for result in results:
+        relative = (
+            (f"{result.published / unit.published:.2f}", f"{result.by_episode.seconds / unit.by_episode.seconds:.2f}")
+            if unit
+            else ("—", "—")
+        )
+        once = str(result.images_once) if result.images_once else "does not apply"
+        rows.append((result.label, f"{result.published:.0f} s", str(result.by_episode), once, *relative))
+    return Lines(TITLE, HEAD, tuple(rows))
+
+
+def write_timing(results: list[TimedResult], out: Path, command: str) -> list[Path]:
+    """Write table4.json, table4.md and table4.html; their paths."""
+    here = machine()
+    told = (
+        f"{EPISODES:,} 5-way 1-shot episodes with one query a class, noise images of 84 x 84, untrained networks, on "
+        f"{here['processor']} with {here['threads']} threads; the paper used one GTX 1080. 'Images once' embeds a "
+        f"split of {POOL:,} images (a part of them timed and scaled up, as it says) and solves all episodes from "
+        f"features. Compare the columns of relative times: they are multiples of {UNIT}."
+    )
+    lines = lines_of(results)
+    facts = {
+        "title": TITLE,
+        "source": f"{SOURCE}, table 4",
+        "created": now(),
+        "command": command,
+        "machine": here,
+        "versions": versions(),
+        "rows": [result.as_json() for result in results],
+    }
+    body = [table(lines.head, lines.rows), paragraph(told), heading("Do it again"), code([command])]
+    texts = {
+        "json": json.dumps(facts, indent=1),
+        "md": f"# {TITLE}\n\n{markdown(lines)}\n\n{told}\n\nRepeat it with `{command}`.\n",
+        "html": page(TITLE, f"Measured on this machine beside the published times ({SOURCE}, table 4).", body),
+    }
+    paths = []
+    for kind, text in texts.items():
+        paths.append(out / f"table4.{kind}")
+        write_atomically(paths[-1], text.encode())
+    return paths

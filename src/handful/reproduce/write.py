@@ -1,0 +1,97 @@
+"""The report of an experiment: JSON with everything, Markdown for reading, an HTML page with plots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from handful.checkpoint import write_atomically
+from handful.report.page import code, figure, heading, page, paragraph, table
+from handful.report.plots import curves_picture
+from handful.reproduce.episode_set import EpisodeSet
+from handful.reproduce.plots import beside_picture, curves_of, lines_picture
+from handful.reproduce.results import Results
+from handful.reproduce.tables import Lines, column_lines, manifest_lines, markdown, pair_lines, summary
+
+NOTES = (
+    "All rows of a column saw the same test episodes, known by their hash. 'Ours' has the paper's kind of interval, "
+    "1.96 standard errors over episodes that share images: it says how well the mean over these images is known. "
+    "'Open' is half the interval over episodes that share no image (Lafargue et al. 2024), which says what other "
+    "images of the same classes might have given. 'Seeds' is half the interval over training runs, with their number. "
+    "None of them speaks of other classes. The difference is ours less the paper's, with both intervals and the "
+    "rounding of print combined; it agrees if zero lies within."
+)
+
+
+def write_report(results: Results, out: Path) -> list[Path]:
+    """Write NAME.json, NAME.md and NAME.html into `out`; their paths."""
+    paths = [out / f"{results.experiment.name}.{kind}" for kind in ("json", "md", "html")]
+    texts = (json.dumps(results.as_json(), indent=1), as_markdown(results), as_page(results))
+    for path, text in zip(paths, texts, strict=True):
+        write_atomically(path, text.encode())
+    return paths
+
+
+def as_markdown(results: Results) -> str:
+    """The tables and what stands behind them, for reading in a terminal or a repository."""
+    experiment = results.experiment
+    parts = [f"# {experiment.title}", summary(results), f"The paper: {experiment.claim} ({experiment.source}.)"]
+    for column in experiment.columns:
+        if column not in results.sets:
+            continue
+        parts += [f"## {column.title}", markdown(column_lines(results, column)), f"{_told(results.sets[column])}."]
+        if (pairs := pair_lines(results, column)) is not None:
+            parts += ["Paired differences on these episodes, in points:", markdown(pairs)]
+    parts += ["## Runs", markdown(manifest_lines(results)), _computed(results), NOTES]
+    if results.missing:
+        parts += ["## Not done", "\n".join(f"- {line}" for line in results.missing)]
+    return "\n\n".join([*parts, f"Repeat it with `{results.command}` (made {results.created})."]) + "\n"
+
+
+def as_page(results: Results) -> str:
+    """One self-contained page: pictures, tables, runs, and what to type."""
+    experiment = results.experiment
+    parts = [paragraph(f"The paper says: {experiment.claim}")]
+    picture = lines_picture(results) if experiment.axis else beside_picture(results)
+    if picture is not None:
+        parts.append(figure(picture, f"Accuracy on test classes. {_caption(results)}"))
+    for column in experiment.columns:
+        if column in results.sets:
+            drawn = results.sets[column]
+            parts += [heading(column.title), _html(column_lines(results, column))]
+            parts.append(paragraph(f"{_told(drawn)}; {len(drawn.apart.rows)} episodes without common images."))
+            if (pairs := pair_lines(results, column)) is not None:
+                parts += [paragraph("Paired differences on these episodes, in points:"), _html(pairs)]
+    curves = curves_of(results)
+    if curves and len(curves) <= 8:
+        parts += [heading("How the runs learnt")]
+        parts.append(figure(curves_picture(curves, "validation accuracy, %"), "Mean of the validation scores."))
+    parts += [heading("What stands behind the numbers"), _html(manifest_lines(results))]
+    parts += [paragraph(_computed(results)), paragraph(NOTES)]
+    if results.missing:
+        parts += [heading("Not done"), *(paragraph(line) for line in results.missing)]
+    parts += [heading("Do it again"), code([results.command])]
+    lead = f"{summary(results)} Source: {experiment.source}. Made {results.created}."
+    return page(experiment.title, lead, parts)
+
+
+def _told(drawn: EpisodeSet) -> str:
+    return f"{drawn.episodes:,} test episodes with {drawn.query} queries a class, hash {drawn.digest[:16]}"
+
+
+def _computed(results: Results) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    machine = results.machine
+    return f"Tested with {versions} on {machine['processor']}, {machine['threads']} threads, GPU {machine['gpu']}."
+
+
+def _html(lines: Lines) -> str:
+    return table(lines.head, lines.rows, strong=lines.strong, remarks=lines.head[-1] == "trained")
+
+
+def _caption(results: Results) -> str:
+    if not results.experiment.axis:
+        return "Diamonds are the paper's numbers, dots are ours; hollow dots were trained for a part of their episodes."
+    part = [cell for cell in results.cells if cell.shortfall]
+    told = f" {len(part)} of {len(results.cells)} points are from runs TRAINED IN PART." if part else ""
+    return f"Bands are 95% intervals over test episodes.{told}"

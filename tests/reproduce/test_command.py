@@ -1,0 +1,127 @@
+"""`handful reproduce` as a person uses it, on data small enough for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--episodes", "2", "--width", "32C", "--test-episodes", "40", "--threads", "1"]
+
+
+def handful(root: Path, *words: str | Path, check: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "handful", "reproduce", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "HANDFUL_DATA": str(root)},
+    )
+    assert done.returncode == check, done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_a_table_is_trained_tested_and_written(small_root: Path, tmp_path: Path) -> None:
+    words = ["table1", "--only", "cifar-fs/r2d2-64C", "cifar-fs/protonet-64C", "--variant", "paper", "authors"]
+    told = handful(small_root, *words, *QUICK, "--seeds", "2", "--out", tmp_path).stdout
+    assert "[1/10]" in told
+    assert "No published number has been compared with a run trained in full yet. 8 numbers" in told
+    facts = json.loads((tmp_path / "table1.json").read_text())
+    cells = {(cell["row"], cell["variant"], cell["column"]): cell for cell in facts["cells"]}
+    cell = cells["R2-D2 (64C)", "authors", "CIFAR-FS 5-way 1-shot"]
+    assert cell["published"] == {"value": 62.3, "ci": 0.2, "digits": 1}
+    assert cell["ours"]["closed"]["n"] == 40
+    assert cell["comparison"]["difference"] == pytest.approx(100 * cell["ours"]["closed"]["mean"] - 62.3)
+    assert len(cell["manifests"]) == 2
+    assert "trained for 2 of 120,000 episodes" in cell["shortfall"]
+    assert cells["Proto net", "authors", "CIFAR-FS 5-way 5-shot"]["recipe"] == "cifar-fs/protonet-64C-5shot/authors"
+    assert facts["test_episodes"]["CIFAR-FS 5-way 1-shot"]["query"] == 47
+    paired = [pair for pair in facts["pairs"] if pair["published"] is not None]
+    assert any(pair["first"].startswith("Proto net") and pair["second"].startswith("R2-D2") for pair in paired)
+    text = (tmp_path / "table1.md").read_text()
+    assert "IN PART: 32C in place of 64C; 2 of 120,000 episodes" in text
+    assert "| R2-D2 (64C) · authors | 62.3 ± 0.2 |" in text
+    page = (tmp_path / "table1.html").read_text()
+    assert "<svg" not in page  # pictures stand in the page as data
+    assert page.count("data:image/svg+xml;base64") == 1
+    assert "IN PART" in page
+    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.safetensors")}
+    handful(small_root, *words, *QUICK, "--seeds", "2", "--out", tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.safetensors")} == runs
+    again = json.loads((tmp_path / "table1.json").read_text())
+    assert [cell["ours"] for cell in again["cells"]] == [cell["ours"] for cell in facts["cells"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "name", "part"),
+    [
+        (["figure-iterations", "--only", "cifar-fs-binary/lrd2-1"], "figure-iterations", "LR-D2, 10 steps"),
+        (
+            ["figure-hyperparameters", "--only", "cifar-fs/alpha learnt, 10"],
+            "figure-hyperparameters",
+            "alpha learnt, 10",
+        ),
+        (["appendix-a", "--only", "cifar-fs/transfer-64C"], "appendix-a", "Pre-trained + ridge (64C)"),
+        (["table3", "--only", "cifar-fs-binary/protonet", "--variant", "paper"], "table3", "Proto nets"),
+        (["ablation", "--only", "cifar-fs/r2d2-64C-no-extra-pool"], "ablation", "no extra pool"),
+    ],
+)
+def test_every_other_experiment_runs_too(
+    small_root: Path, tmp_path: Path, words: list[str], name: str, part: str
+) -> None:
+    handful(small_root, *words, *QUICK, "--out", tmp_path)
+    assert part in (tmp_path / f"{name}.md").read_text()
+    facts = json.loads((tmp_path / f"{name}.json").read_text())
+    assert all(cell["ours"]["closed"]["n"] == 40 for cell in facts["cells"])
+    assert "data:image/svg+xml" in (tmp_path / f"{name}.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_modern_recipe_keeps_averaged_weights(small_root: Path, tmp_path: Path) -> None:
+    words = ["table1", "--only", "cifar-fs/r2d2-64C", "--variant", "modern", "--budget", "0.001"]
+    handful(small_root, *words, *QUICK, "--out", tmp_path)
+    facts = json.loads((tmp_path / "table1.json").read_text())
+    assert [cell["recipe"] for cell in facts["cells"]] == ["cifar-fs/r2d2-64C/modern"] * 2
+    assert facts["cells"][0]["manifests"][0]["episodes"] >= 1
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path: Path) -> None:
+    words = ["table1", "--only", "r2d2-64C", "--dry-run", "--threads", "1", "--out", tmp_path / "none"]
+    told = handful(small_root, *words).stdout
+    assert "cifar-fs/r2d2-64C/authors, seed 0: 0 of 120,000 episodes done" in told
+    assert "mini-imagenet/r2d2-64C/authors" in told
+    assert "noise of the same size, for the data set is not there" in told
+    assert "All together" in told
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.slow
+def test_table_4_is_measured_and_says_where_it_extrapolates(tmp_path: Path) -> None:
+    words = ["table4", "--only", "R2-D2 (32C)", "Proto nets", "MAML", "--budget", "0.02", "--threads", "1"]
+    told = handful(tmp_path, *words, "--out", tmp_path).stdout
+    assert "extrapolated from" in told
+    facts = json.loads((tmp_path / "table4.json").read_text())
+    assert [row["published"] for row in facts["rows"]] == [395.0, 57.0, 24.0]
+    assert all(row["by_episode"]["measured"] < row["by_episode"]["whole"] == 10_000 for row in facts["rows"])
+    assert all(row["by_episode"]["seconds"] > 0 for row in facts["rows"])
+    assert "extrapolated" in (tmp_path / "table4.html").read_text()
+
+
+def test_what_cannot_be_is_refused_in_one_line(small_root: Path, tmp_path: Path) -> None:
+    for words, part in (
+        (["table1", "--only", "r3d3"], "No row of table1 contains 'r3d3'"),
+        (["table1", "--seeds", "0"], "--seeds must be at least 1"),
+        (["table1", "--budget", "-3"], "--budget must not be negative"),
+        (["table9"], "table1"),
+    ):
+        said = handful(small_root, *words, "--out", tmp_path / "none", check=2).stderr
+        assert part in said
+        assert len(said.strip().splitlines()) == 1

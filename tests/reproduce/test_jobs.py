@@ -1,0 +1,99 @@
+"""A run is made once, goes on where it stopped, and tells in its manifest how far it came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from handful.data.table import Benchmark
+from handful.errors import DataError
+from handful.reproduce.jobs import Job, advance, job
+from handful.reproduce.manifest import MANIFEST, Manifest
+from handful.runs import CPU, LAST
+from handful.training import Progress, TrainingState
+
+NAME = "cifar-fs/protonet-64C-1shot/authors"
+
+
+def silent(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
+    return steps
+
+
+def train(job: Job, small: Benchmark, seconds: float = 0.0, content: str = "hash") -> Manifest:
+    return advance(job, small, content, seconds, CPU, silent)
+
+
+def short(out: Path, episodes: int = 3, seed: int = 0) -> Job:
+    return job("cifar-fs/r2d2-64C/authors", seed, out, episodes, "32C")
+
+
+def test_folders_follow_the_recipe_and_the_seed(tmp_path: Path) -> None:
+    folders = {
+        job(NAME, 0, tmp_path).folder,
+        job(NAME, 1, tmp_path).folder,
+        job(NAME, 0, tmp_path, episodes=10).folder,
+        job(NAME, 0, tmp_path, width="32C").folder,
+        job("cifar-fs/protonet-64C-5shot/authors", 0, tmp_path).folder,
+    }
+    assert len(folders) == 5
+    assert job(NAME, 0, tmp_path, episodes=10**9).folder == job(NAME, 0, tmp_path).folder
+    assert job(NAME, 0, tmp_path).folder.name.startswith("cifar-fs--protonet-64C-1shot--authors-")
+
+
+def test_a_cut_respects_several_episodes_a_step(tmp_path: Path) -> None:
+    cut = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, episodes=6)
+    assert (cut.recipe.plan.episodes, cut.planned) == (8, 240_000)
+
+
+def test_a_run_stopped_and_called_again_ends_in_the_same_bits(small: Benchmark, tmp_path: Path) -> None:
+    whole, parts = short(tmp_path / "whole"), short(tmp_path / "parts")
+    done = train(whole, small)
+    first = train(parts, small, seconds=1e-9)
+    assert (first.episodes, first.finished) == (1, False)
+    assert first.shortfall == "32C in place of 64C; trained for 1 of 120,000 episodes"
+    second = train(parts, small)
+    assert (second.episodes, second.finished, len(second.sessions)) == (3, True, 2)
+    assert [(session.first, session.last) for session in second.sessions] == [(0, 1), (1, 3)]
+    assert second.seconds == pytest.approx(sum(session.seconds for session in second.sessions))
+    assert done.finished
+    ends, goes = load_file(whole.folder / LAST), load_file(parts.folder / LAST)
+    assert all(value.equal(goes[name]) for name, value in ends.items())
+    before = (parts.folder / LAST).stat().st_mtime_ns
+    assert train(parts, small).sessions == second.sessions
+    assert (parts.folder / LAST).stat().st_mtime_ns == before
+
+
+def test_the_manifest_holds_what_repeats_the_run(small: Benchmark, tmp_path: Path) -> None:
+    run = short(tmp_path, 1, seed=7)
+    train(run, small)
+    facts = json.loads((run.folder / MANIFEST).read_text())
+    assert facts["seed"] == facts["recipe"]["seed"] == 7
+    assert (facts["content"], facts["episodes"], facts["planned"]) == ("hash", 1, 120_000)
+    assert "trained for 1 of 120,000" in facts["shortfall"]
+    assert {"torch", "handful", "python", "numpy"} <= facts["sessions"][0]["versions"].keys()
+    assert facts["sessions"][0]["machine"]["cores"] >= 1
+
+
+def test_a_run_on_other_data_is_refused(small: Benchmark, tmp_path: Path) -> None:
+    run = short(tmp_path, 1)
+    train(run, small)
+    with pytest.raises(DataError, match="trained on other images or another split"):
+        train(run, small, content="another hash")
+
+
+def test_a_run_that_diverges_says_so(small: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = TrainingState.advance
+
+    def spoil(state: TrainingState) -> None:
+        honest(state)
+        state.model.learner.log_scale.data.fill_(float("nan"))  # type: ignore[union-attr]
+
+    monkeypatch.setattr(TrainingState, "advance", spoil)
+    manifest = train(short(tmp_path), small)
+    assert not manifest.finished
+    assert manifest.failure.startswith("The loss became nan at episode 1")
+    assert "became nan" in json.loads((short(tmp_path).folder / MANIFEST).read_text())["shortfall"]

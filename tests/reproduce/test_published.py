@@ -1,0 +1,76 @@
+"""The published numbers hang together, and every rerun row has its recipes."""
+
+from __future__ import annotations
+
+import pytest
+
+from handful.errors import InvalidOptionError
+from handful.recipes import NAMED
+from handful.reproduce import published
+from handful.reproduce.experiments import EXPERIMENTS, Column, narrowed
+from handful.reproduce.published import Figure, figure
+from handful.reproduce.timing import ROWS
+
+
+def test_printed_numbers_are_read_with_interval_and_digits() -> None:
+    assert figure("62.3±0.2") == Figure(62.3, 0.2, 1)
+    assert figure("98.55±0.05") == Figure(98.55, 0.05, 2)
+    assert figure("57") == Figure(57.0, None, 0)
+    assert figure("-") is None
+    assert str(Figure(98.9, 0.05, 2)) == "98.90 ± 0.05"
+
+
+def test_appendix_a_is_table_1_less_the_printed_drops() -> None:
+    by_label = {row.label: row.numbers for row in published.APPENDIX_A}
+    for whole, less, drop in zip(
+        by_label["R2-D2"], by_label["Pre-trained + ridge"], (13.8, 11.6, 11.5, 5.9), strict=True
+    ):
+        assert whole is not None
+        assert less is not None
+        assert whole.value - less.value == pytest.approx(drop)
+    assert by_label["R2-D2"] == next(row.numbers for row in published.TABLE_1 if row.label == "R2-D2")
+
+
+def test_every_row_that_names_recipes_has_them_in_both_variants_and_all_columns() -> None:
+    for experiment in EXPERIMENTS.values():
+        for row in experiment.rows:
+            assert len(row.numbers) == len(experiment.columns), (experiment.name, row.label)
+            variants = ("authors",) if experiment.name == "ablation" else ("paper", "authors")
+            for column in experiment.columns:
+                for variant in variants if row.stems else ():
+                    assert row.recipe_name(column, variant) in NAMED, (row.label, column.title, variant)
+
+
+def test_a_recipe_that_fills_a_cell_fits_the_column() -> None:
+    for experiment in EXPERIMENTS.values():
+        for row in experiment.rows:
+            for column in experiment.columns:
+                for variant in ("paper", "authors", "modern"):
+                    if (name := row.recipe_name(column, variant)) is not None:
+                        recipe = NAMED[name].recipe
+                        assert recipe.data == column.data
+                        assert recipe.min_shot <= column.shot <= recipe.max_shot or "one-shot" in name
+                        assert recipe.options.get("way", column.way) == column.way
+
+
+def test_queries_fill_the_papers_episodes() -> None:
+    assert [Column("cifar-fs", 5, shot).query(600) for shot in (1, 5)] == [47, 43]
+    assert [Column("mini-imagenet", 5, shot).query(600) for shot in (1, 5)] == [47, 43]
+    assert [Column("omniglot", way, shot).query(20) for way in (5, 20) for shot in (1, 5)] == [19, 15, 19, 15]
+    assert [Column("cifar-fs-binary", 2, shot).query(600) for shot in (1, 5)] == [15, 11]
+
+
+def test_table_4_times_the_published_rows() -> None:
+    assert [row.label for row in ROWS] == list(published.TABLE_4)
+
+
+def test_an_experiment_is_narrowed_to_what_is_asked_for() -> None:
+    whole = EXPERIMENTS["table1"]
+    part = narrowed(whole, ("cifar-fs/r2d2-64C",))
+    assert [column.group for column in part.columns] == ["cifar-fs"] * 2
+    assert [row.label for row in part.rows] == ["R2-D2 (64C)"]
+    assert [str(number) for number in part.rows[0].numbers] == ["62.3 ± 0.2", "77.4 ± 0.2"]
+    assert narrowed(whole, ()) == whole
+    assert len(narrowed(whole, ("proto net",)).rows) == 2
+    with pytest.raises(InvalidOptionError, match=r"No row of table1 contains 'r3d3'\. Its rows: Matching net"):
+        narrowed(whole, ("r3d3",))
