@@ -70,6 +70,7 @@ def test_accuracies_equal_those_of_the_evaluator(tiny: Benchmark) -> None:
     ours = accuracies_of(model, tiny.test, rows, pool)
     theirs = evaluate(model, tiny.test, 5, 1, 10, 20, 3, route="features", pool=pool).accuracies
     assert torch.equal(ours, theirs)
+    assert torch.equal(accuracies_of(model, tiny.test, rows, None), theirs)
 
 
 def test_an_image_that_is_support_and_query_is_a_leak() -> None:

@@ -105,6 +105,7 @@ def by_policy(method: str, data: str, width: Width, *, two_way: bool = False, st
         options={**({"way": way} if spec.fixed_way else {}), **spec.options, **spec.inductive},
         way=way,
         images_per_class=base.way * base.images_per_class // way,
+        val_query=15,
     )
 
 

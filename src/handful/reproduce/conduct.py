@@ -69,6 +69,7 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     )
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [_why_not(cell, options) for cell, own in planned if not own]
+    absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 

@@ -15,6 +15,7 @@ from handful.episodes.sampler import EpisodeRows
 from handful.errors import LeakError, NotEnoughImagesError
 from handful.metrics import accuracy
 from handful.model import FewShotModel
+from handful.pool import embed_rows, folded
 
 CHUNK = 500
 OPEN_QUERY = 15
@@ -92,19 +93,24 @@ def episodes_apart(dataset: ClassDataset, way: int, shot: int, query: int, seed:
     return EpisodeRows(shot, torch.from_numpy(np.stack(chosen)), torch.from_numpy(np.stack(drawn)))
 
 
-def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor) -> Tensor:
-    """The accuracy of each of these episodes, from the features of the split's images (`handful.pool.embed_pool`)."""
+def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor | None) -> Tensor:
+    """The accuracy of each of these episodes, from the features of the split's images (`handful.pool.embed_pool`).
+
+    Without a pool, where that would not fit into memory, every episode is embedded alone.
+    """
     place = torch.full((len(dataset.table.images),), -1)
     place[dataset.rows] = torch.arange(len(dataset.rows))
-    support, query = (each.to(pool) for each in rows.targets())
+    network = folded(model.embedding)
+    support, query = rows.targets()
     values = torch.empty(len(rows.rows), dtype=torch.float64)
     training = model.training
     model.eval()
     with torch.no_grad():
         for number, episode in enumerate(rows.rows):
-            features = pool[place[episode].to(pool.device)]
-            predict = model.learner.fit(features[: rows.n_support], support)
-            values[number] = accuracy(predict(features[rows.n_support :]), query)
+            known = None if pool is None else pool[place[episode].to(pool.device)]
+            features = embed_rows(network, dataset, episode) if known is None else known
+            predict = model.learner.fit(features[: rows.n_support], support.to(features))
+            values[number] = accuracy(predict(features[rows.n_support :]), query.to(features))
     model.train(training)
     return values
 

@@ -31,7 +31,10 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     yield f"All together: {_time(total)} of training at most; runs stop sooner when validation stalls."
     if options.minutes:
         yield f"With --budget {options.minutes:g}, {_time(60 * options.minutes)} of it now, the rest when called again."
-    yield f"GPU figures are counted operations at {GPU_FLOPS / 1e12:g} TFLOP/s, an assumption, not a measurement."
+    yield (
+        f"GPU figures are counted operations at an assumed {GPU_FLOPS / 1e12:g} TFLOP/s: a lower bound, not a "
+        f"measurement, for small networks wait for the launches of their kernels."
+    )
 
 
 def _cost(recipe: Recipe) -> tuple[object, ...]:

@@ -14,8 +14,8 @@ import numpy
 import torch
 
 from handful import __version__
-from handful.checkpoint import write_atomically
 from handful.errors import CheckpointError, DataError
+from handful.files import write_atomically
 from handful.recipes import Recipe
 
 MANIFEST = "manifest.json"

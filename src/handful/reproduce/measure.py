@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from handful.checkpoint import write_atomically
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.evaluation import evaluate
-from handful.pool import embed_pool
+from handful.evaluation import DEFAULT_MEMORY, evaluate
+from handful.files import write_atomically
+from handful.pool import embed_pool_within
 from handful.reproduce.episode_set import EpisodeSet, accuracies_of
 from handful.reproduce.guard import check_model
 from handful.runs import LAST, TrainedModel, read_run
@@ -73,7 +73,7 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: tor
     model, dataset = trained.model.to(device), episodes.dataset
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
     check_model(model, sampler[0].to(device))
-    pool = embed_pool(model.embedding, dataset)
+    pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
     kind = (episodes.way, episodes.shot, episodes.query, episodes.episodes, episodes.seed)
     done = evaluate(model, dataset, *kind, pool=pool)
     apart = accuracies_of(model, dataset, episodes.apart, pool)
