@@ -15,16 +15,21 @@ import tyro
 from tyro import MISSING
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
+from handful.cli.add import Add
 from handful.cli.data import Data
 from handful.cli.demo import Demo
 from handful.cli.evaluate import Evaluate
+from handful.cli.fit import Fit
+from handful.cli.forget import Forget
+from handful.cli.inspect import Inspect
+from handful.cli.predict import Predict
 from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
 from handful.cli.train import Train
 from handful.errors import HandfulError
 from handful.recipes import named_recipe
 
-Command = Demo | Train | Evaluate | Data | Recipes | Reproduce
+Command = Fit | Predict | Add | Forget | Inspect | Demo | Train | Evaluate | Data | Recipes | Reproduce
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
 _INSIDE = re.compile(r"Error parsing __tyro\S*: ")
@@ -79,7 +84,12 @@ def _commands(words: list[str]) -> type[Command]:
     train = Train(out=MISSING, recipe=named_recipe(named[-1])) if named and words[0] == "train" else None
     training = subcommand("train") if train is None else subcommand("train", default=train)
     commands: object = (
-        Annotated[Demo, subcommand("demo")]
+        Annotated[Fit, subcommand("fit")]
+        | Annotated[Predict, subcommand("predict")]
+        | Annotated[Add, subcommand("add")]
+        | Annotated[Forget, subcommand("forget")]
+        | Annotated[Inspect, subcommand("inspect")]
+        | Annotated[Demo, subcommand("demo")]
         | Annotated[Train, training]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Data, subcommand("data")]
