@@ -26,6 +26,8 @@ class Case:
     options: Mapping[str, Option] = field(default_factory=dict)
     maps: bool = False
     """Whether it works on feature maps rather than on vectors."""
+    closed_form: bool = False
+    """Whether its answer is a differentiable formula of vectors of any size."""
 
     def __str__(self) -> str:
         return "-".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
@@ -45,16 +47,16 @@ def _model(name: str, options: tuple[tuple[str, Option], ...], maps: bool) -> Fe
 
 
 CASES = [
-    Case("r2d2"),
+    Case("r2d2", closed_form=True),
     Case("r2d2", {"learn_lam": True, "prior": "diagonal"}),
-    Case("lrd2", {"lam": 1.0, "learn_lam": True, "learn_scale": True, "learn_bias": True}),
-    Case("lrd2", {"lam": 1.0, "steps": 12, "learn_lam": True, "gradient": "implicit"}),
-    Case("softmax", {"lam": 1.0, "learn_lam": True, "learn_scale": True}),
-    Case("softmax", {"lam": 1.0, "steps": 12, "learn_lam": True, "gradient": "implicit"}),
-    Case("svm", {"learn_C": True}),
-    Case("protonet", {"learn_scale": True}),
-    Case("protonet", {"metric": "cosine", "learn_scale": True}),
-    Case("matching", {"learn_scale": True}),
+    Case("lrd2", {"lam": 1.0, "learn_lam": True, "learn_scale": True, "learn_bias": True}, closed_form=True),
+    Case("lrd2", {"lam": 1.0, "steps": 12, "learn_lam": True, "gradient": "implicit"}, closed_form=True),
+    Case("softmax", {"lam": 1.0, "learn_lam": True, "learn_scale": True}, closed_form=True),
+    Case("softmax", {"lam": 1.0, "steps": 12, "learn_lam": True, "gradient": "implicit"}, closed_form=True),
+    Case("svm", {"learn_C": True}, closed_form=True),
+    Case("protonet", {"learn_scale": True}, closed_form=True),
+    Case("protonet", {"metric": "cosine", "learn_scale": True}, closed_form=True),
+    Case("matching", {"learn_scale": True}, closed_form=True),
     Case("matching", {"context": True, "context_steps": 2}),
     Case("siamese", {"hidden": 6}),
     Case("relation", {"channels": 5}, maps=True),

@@ -14,7 +14,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 @pytest.fixture
 def learner() -> GNN:
     torch.manual_seed(0)
-    learner = GNN(6, 3, size=5, layers=2, growth=4, hidden=7)
+    learner = GNN(6, 3, layers=2, growth=4, hidden=7)
     for _ in range(5):  # running statistics of batch norm that are not the untouched start
         learner.fit(torch.randn(6, 6), torch.eye(3).repeat(2, 1))(torch.randn(8, 6))
     return learner.eval()
@@ -32,8 +32,8 @@ def plain_adjacency(similarity: torch.nn.Module, nodes: Tensor) -> Tensor:
 
 def plain(learner: GNN, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
     """One query, one graph, every entry of every adjacency by itself."""
-    reduced = learner.reduce(torch.cat([query[None], support]))
-    nodes = torch.cat([reduced, torch.cat([torch.full((1, 3), 1 / 3), targets])], dim=1)
+    embeddings = torch.cat([query[None], support])
+    nodes = torch.cat([embeddings, torch.cat([torch.full((1, 3), 1 / 3), targets])], dim=1)
     for adjacency, update in zip(learner.adjacencies, learner.updates, strict=True):
         mixed = torch.cat([nodes, plain_adjacency(adjacency.similarity, nodes) @ nodes], dim=1)
         nodes = torch.cat([nodes, update(mixed)], dim=1)
@@ -48,7 +48,7 @@ def test_all_graphs_at_once_equal_each_graph_entry_by_entry(learner):
 
 
 def test_adjacencies_are_row_stochastic_without_loops_and_follow_a_permutation_of_the_nodes(learner):
-    nodes = torch.randn(2, 7, 8)
+    nodes = torch.randn(2, 7, 9)
     matrix = learner.adjacencies[0](nodes)
     torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 7), **CLOSE)
     assert (matrix.diagonal(dim1=1, dim2=2) == 0).all()
@@ -57,7 +57,7 @@ def test_adjacencies_are_row_stochastic_without_loops_and_follow_a_permutation_o
 
 
 def test_the_row_of_one_node_is_that_of_the_whole_adjacency(learner):
-    nodes = torch.randn(2, 7, 16)
+    nodes = torch.randn(2, 7, 17)
     whole = learner.last_adjacency(nodes)
     torch.testing.assert_close(learner.last_adjacency.of_first(nodes), whole[:, :1], **CLOSE)
 
@@ -78,7 +78,7 @@ def test_queries_in_pieces_give_the_same_answers(learner, monkeypatch):
             torch.testing.assert_close(learner.fit(support, targets)(query), expected, **CLOSE)
 
 
-@pytest.mark.parametrize("options", [{"size": 0}, {"layers": 0}, {"growth": 0}, {"hidden": 0}])
+@pytest.mark.parametrize("options", [{"layers": 0}, {"growth": 0}, {"hidden": 0}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
         GNN(6, 3, **options)

@@ -27,6 +27,15 @@ def test_pairs_are_compared_as_if_their_channels_were_stacked():
     torch.testing.assert_close(learner.fit(support, targets)(query), expected)
 
 
+def test_the_average_of_a_class_does_not_depend_on_how_often_its_examples_are_repeated():
+    torch.manual_seed(0)
+    learner = RelationNet((3, 4, 4), channels=5, average=True).eval()
+    support, query = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
+    once = learner.fit(support, torch.eye(2))(query)
+    thrice = learner.fit(support.repeat(3, 1, 1, 1), torch.eye(2).repeat(3, 1))(query)
+    torch.testing.assert_close(thrice, once)
+
+
 def test_a_relation_by_hand():
     """1 channel, weights that pass the centre pixel: per pair the maximum of 2 class + 3 query, minus 1."""
     learner = RelationNet((1, 4, 4), channels=1, hidden=1).eval()

@@ -17,7 +17,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 @pytest.fixture
 def learner() -> SNAIL:
     torch.manual_seed(0)
-    return SNAIL(6, 3, shot=2, size=6, width=8).eval()
+    return SNAIL(6, 3, shot=2, width=8).eval()
 
 
 def whole_attention(block: _Attention, sequence: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def whole_convolutions(block: _Convolutions, sequence: Tensor) -> Tensor:
 def whole(learner: SNAIL, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
     """One query at the end of one sequence, all positions computed together."""
     labels = torch.cat([targets, torch.zeros(1, 3)])
-    sequence = torch.cat([learner.reduce(torch.cat([support, query[None]])), labels], dim=1)
+    sequence = torch.cat([torch.cat([support, query[None]]), labels], dim=1)
     for block in learner.blocks:
         run = whole_attention if isinstance(block, _Attention) else whole_convolutions
         sequence = run(block, sequence)
@@ -86,7 +86,7 @@ def test_the_support_is_shuffled_in_training_only(learner):
     assert not torch.allclose(learner.fit(support, targets)(query), learner.fit(support, targets)(query))
 
 
-@pytest.mark.parametrize("options", [{"shot": 0}, {"size": 0}, {"width": 2}])
+@pytest.mark.parametrize("options", [{"shot": 0}, {"width": 2}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
         SNAIL(6, 3, **options)

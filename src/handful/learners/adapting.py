@@ -15,6 +15,9 @@ from handful.learners.network import AdaptedNetwork, Statistics, Weights
 Batching = Literal["loop", "vmap"]
 """A batch of episodes one after the other, or all in one call with torch.func.vmap."""
 
+TOGETHER = 8
+"""Episodes in one call of vmap: weights and activations of more fall out of the processor's cache."""
+
 
 class AdaptingLearner(BaseLearner):
     """Owns a `network` from inputs to one logit a class, so its way is fixed; `adapt` is the inner loop."""
@@ -50,6 +53,6 @@ class AdaptingLearner(BaseLearner):
         )
 
     def _fit_together(self, supports: Tensor, labels: Tensor) -> Predictor:
-        adapted = torch.vmap(self.adapt, randomness="different")(supports, labels)
-        answer = torch.vmap(self.network.logits, randomness="different")
+        adapted = torch.vmap(self.adapt, randomness="different", chunk_size=TOGETHER)(supports, labels)
+        answer = torch.vmap(self.network.logits, randomness="different", chunk_size=TOGETHER)
         return lambda queries: answer(adapted, supports, queries)

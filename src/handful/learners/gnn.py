@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.chunks import by_chunks
-from handful.learners.reduce import Reduce
 
 LEAK = 0.01
 
@@ -23,21 +22,18 @@ LEAK = 0.01
 class GNN(BaseLearner):
     """One graph a query, so a query never sees another. Labels are part of the nodes: the way is fixed.
 
-    `features` of the embedding are first brought to `size`. `growth` numbers are appended by each of `layers` layers;
-    `hidden` is the width of the adjacency's network, 2, 2, 1, 1 times.
+    `growth` numbers are appended by each of `layers` layers; `hidden` is the width of the adjacency's network, 2, 2, 1,
+    1 times. The network compares all pairs of nodes: give it embeddings of few features, such as the paper's 64.
     """
 
-    def __init__(
-        self, features: int, way: int = 5, *, size: int = 64, layers: int = 2, growth: int = 48, hidden: int = 96
-    ) -> None:
+    def __init__(self, features: int, way: int = 5, *, layers: int = 2, growth: int = 48, hidden: int = 96) -> None:
         super().__init__()
-        if min(size, layers, growth, hidden) < 1:
+        if min(layers, growth, hidden) < 1:
             raise InvalidOptionError(
-                f"size, layers, growth and hidden must be at least 1, but got {size}, {layers}, {growth}, {hidden}."
+                f"layers, growth and hidden must be at least 1, but got {layers}, {growth} and {hidden}."
             )
         self.limits = Limits(way=way)
-        self.reduce = Reduce(features, size)
-        widths = [size + way + growth * layer for layer in range(layers + 1)]
+        widths = [features + way + growth * layer for layer in range(layers + 1)]
         self.adjacencies = nn.ModuleList(_Adjacency(width, hidden) for width in widths[:-1])
         self.last_adjacency = _Adjacency(widths[-1], hidden)
         self.updates = nn.ModuleList(
@@ -50,12 +46,12 @@ class GNN(BaseLearner):
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
         check_support(support, targets, self.limits.way)
         n, way = targets.shape[-2:]
-        nodes = torch.cat([self.reduce(support), targets.to(support.dtype)], dim=-1).reshape(-1, n, self._node_size)
+        nodes = torch.cat([support, targets.to(support.dtype)], dim=-1).reshape(-1, n, self._node_size)
         cost = n * (n + 1) // 2 * self._widest
 
         def predictor(query: Tensor) -> Tensor:
             unknown = query.new_full((*query.shape[:-1], way), 1 / way)
-            queries = torch.cat([self.reduce(query), unknown], dim=-1).reshape(len(nodes), -1, self._node_size)
+            queries = torch.cat([query, unknown], dim=-1).reshape(len(nodes), -1, self._node_size)
             return by_chunks(self._logits, nodes, queries, cost).reshape(*query.shape[:-1], way)
 
         return predictor

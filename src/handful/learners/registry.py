@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from handful.embeddings.reduced import Reduced
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner
 from handful.learners.gnn import GNN
@@ -81,17 +82,29 @@ def check_options(
 
 Given = tuple[nn.Module, dict[str, Any]]
 """The embedding that remains in front of the learner, and what the learner's constructor gets from it."""
+Give = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
 
 
-def _builder(
-    name: str, cls: type[BaseLearner], give: Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
-) -> Builder:
+def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
     def build(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
         remaining, given = give(embedding, image_shape, options)
         check_options(name, cls, options, given)
         return remaining, cls(**given, **options)
 
     return build
+
+
+def _reducing(build: Builder) -> Builder:
+    """A builder with one more option, `size`: the embedding is followed by a layer to so many features."""
+
+    def reduced(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
+        size = options.get("size", 64)
+        if not isinstance(size, int) or size < 1:
+            raise InvalidOptionError(f"size must be a whole number of at least 1, but got {size!r}.")
+        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size)
+        return build(smaller, image_shape, {key: value for key, value in options.items() if key != "size"})
+
+    return reduced
 
 
 def _nothing(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
@@ -102,7 +115,7 @@ def _size(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapp
     return embedding, {"features": embedding_size(embedding, image_shape)}
 
 
-def _size_for(key: str, value: Option) -> Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]:
+def _size_for(key: str, value: Option) -> Give:
     """The embedding's size, but only for learners with this option."""
     return lambda embedding, image_shape, options: (
         _size(embedding, image_shape, options) if options.get(key) == value else (embedding, {})
@@ -148,8 +161,8 @@ BUILDERS: dict[str, Builder] = {
     "matching": _builder("matching", MatchingNet, _size_for("context", True)),
     "siamese": _builder("siamese", Siamese, _size),
     "relation": _builder("relation", RelationNet, _maps),
-    "gnn": _builder("gnn", GNN, _size),
-    "snail": _builder("snail", SNAIL, _size),
+    "gnn": _reducing(_builder("gnn", GNN, _size)),
+    "snail": _reducing(_builder("snail", SNAIL, _size)),
     "maml": _builder("maml", MAML, _network),
     "anil": _builder("anil", MAML, _head),
     "meta-lstm": _builder("meta-lstm", MetaLSTM, _network),

@@ -20,10 +20,13 @@ class RelationNet(BaseLearner):
 
     The relation module is the paper's: two blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool, then two
     linear layers. The first convolution is linear in both halves of its input, so that it runs once for each class and
-    once for each query instead of once for each pair of them.
+    once for each query instead of once for each pair of them. The paper adds up the examples of a class; `average`
+    takes their mean, so that a network trained with one number of shots works with others.
     """
 
-    def __init__(self, shape: tuple[int, int, int], *, channels: int = 64, hidden: int = 8) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], *, channels: int = 64, hidden: int = 8, average: bool = False
+    ) -> None:
         super().__init__()
         if channels < 1 or hidden < 1:
             raise InvalidOptionError(f"channels and hidden must be at least 1, but got {channels} and {hidden}.")
@@ -32,7 +35,7 @@ class RelationNet(BaseLearner):
                 f"The relation module halves feature maps twice, so they need at least 4x4 positions, but the "
                 f"embedding gives {shape[1]}x{shape[2]}. Use larger images or an embedding that pools less."
             )
-        self.shape = tuple(shape)
+        self.shape, self.average = tuple(shape), average
         self.of_class = nn.Conv2d(shape[0], channels, 3, padding=1)
         self.of_query = nn.Conv2d(shape[0], channels, 3, padding=1, bias=False)
         self.compare = nn.Sequential(
@@ -54,7 +57,8 @@ class RelationNet(BaseLearner):
                 f"but the embedding gives {tuple(support.shape[targets.ndim - 1 :])}."
             )
         check_support(support, targets)
-        sums = targets.to(support.dtype).mT @ support.flatten(-3)  # (..., way, c h w)
+        weights = targets / targets.sum(-2, keepdim=True) if self.average else targets
+        sums = weights.to(support.dtype).mT @ support.flatten(-3)  # (..., way, c h w)
         way = targets.shape[-1]
         classes = self.of_class(sums.reshape(-1, *self.shape)).unflatten(0, (-1, way))  # (b, way, channels, h, w)
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.order import shuffled
-from handful.learners.reduce import Reduce
 
 Streams = tuple[Tensor, Tensor]
 """Activations at the support's positions (b, n, c) and at the last position, for each query (b, q, c)."""
@@ -27,21 +26,17 @@ class SNAIL(BaseLearner):
 
     No position looks ahead, so the support's activations are the same for all queries: they are computed once, and each
     query adds its own last position. The convolutions reach back over `shot` examples of each class; longer sequences
-    work too, through attention. The embedding's `features` are first brought to `size`. Labels are inputs, so the way
-    is fixed. In training the support is shuffled.
+    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled.
     """
 
-    def __init__(self, features: int, way: int = 5, *, shot: int = 1, size: int = 64, width: int = 128) -> None:
+    def __init__(self, features: int, way: int = 5, *, shot: int = 1, width: int = 128) -> None:
         super().__init__()
-        if shot < 1 or size < 1 or width < 4:
-            raise InvalidOptionError(
-                f"shot and size must be at least 1 and width at least 4, but got {shot}, {size} and {width}."
-            )
+        if shot < 1 or width < 4:
+            raise InvalidOptionError(f"shot must be at least 1 and width at least 4, but got {shot} and {width}.")
         self.limits = Limits(way=way, order_dependent=True)
-        self.reduce = Reduce(features, size)
         dilations = [2**power for power in range(math.ceil(math.log2(way * shot + 1)))]
         blocks: list[_Attention | _Convolutions] = []
-        channels = size + way
+        channels = features + way
         for keys, values in ((width // 2, width // 4), (2 * width, width), (4 * width, 2 * width)):
             if blocks:
                 blocks.append(_Convolutions(channels, width, dilations))
@@ -57,11 +52,11 @@ class SNAIL(BaseLearner):
         if self.training:
             support, targets = shuffled(support, targets)
         n, way = targets.shape[-2:]
-        labelled = torch.cat([self.reduce(support), targets.to(support.dtype)], dim=-1)
+        labelled = torch.cat([support, targets.to(support.dtype)], dim=-1)
         sequence = labelled.reshape(-1, n, labelled.shape[-1])
 
         def predictor(query: Tensor) -> Tensor:
-            last = torch.cat([self.reduce(query), query.new_zeros(*query.shape[:-1], way)], dim=-1)
+            last = torch.cat([query, query.new_zeros(*query.shape[:-1], way)], dim=-1)
             streams = sequence, last.reshape(len(sequence), -1, last.shape[-1])
             for block in self.blocks:
                 streams = block(streams)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from handful.errors import InvalidOptionError
 from handful.recipes.baselines import baselines
+from handful.recipes.learners import learner_recipes
 from handful.recipes.modern import modern
 from handful.recipes.ours import ablations, ours
 from handful.recipes.recipe import Recipe
@@ -11,7 +12,17 @@ from handful.recipes.settings import NamedRecipe
 from handful.recipes.sweeps import hyperparameters, iterations
 
 NAMED: dict[str, NamedRecipe] = dict(
-    sorted({**hyperparameters(), **iterations(), **ablations(), **ours(), **baselines(), **modern()}.items())
+    sorted(
+        {
+            **hyperparameters(),
+            **iterations(),
+            **ablations(),
+            **ours(),
+            **baselines(),
+            **learner_recipes(),
+            **modern(),
+        }.items()
+    )
 )
 
 

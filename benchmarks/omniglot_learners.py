@@ -1,0 +1,164 @@
+"""Every learner on Omniglot in ten minutes: trains each quick recipe, evaluates it, writes one table.
+
+    python -m benchmarks.omniglot_learners --minutes 10
+
+A recipe's learning rate falls to 0 at its last episode, so the number of episodes is set to what this machine can do in
+the time: a few updates of a model that is thrown away are timed first. The number is recorded, and `handful train` with
+it repeats the run. Learners that are in the output file already are kept, so that the work can go on after a stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from handful import __version__, data, evaluate
+from handful.allocator import keep_freed_memory
+from handful.data.table import Benchmark
+from handful.episodes import EpisodeSampler, RandomShots
+from handful.files import write_atomically
+from handful.pool import embed_pool
+from handful.recipes import Recipe
+from handful.recipes.learners import QUICK
+from handful.runs import Run, build
+from handful.training import TrainingState, train
+
+TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}
+TARGET = 0.90
+SHARE = 0.9
+"""Of the time, planned for; the rest is for a machine that becomes slower."""
+
+
+def main() -> None:
+    """Train and evaluate what is missing, rewriting the table after each learner."""
+    options = _options()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    benchmark = data.load(options.data)
+    path = options.out.with_suffix(".json")
+    rows: dict[str, Any] = json.loads(path.read_text())["learners"] if path.exists() else {}
+    for name in options.only or QUICK:
+        if name in rows:
+            print(f"{name}: kept from {path}")
+            continue
+        rows[name] = _row(name, options, benchmark)
+        write_atomically(path, json.dumps({**_facts(options), "learners": rows}, indent=1).encode())
+        write_atomically(options.out.with_suffix(".md"), _table(options, rows).encode())
+        print(_line(name, rows[name]), flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time of each learner, at most")
+    parser.add_argument("--only", nargs="*", choices=list(QUICK), help="these learners, not all")
+    parser.add_argument("--data", default="omniglot", help="another data set, to try the script")
+    parser.add_argument("--episodes", type=int, default=2_000, help="test episodes of each kind")
+    parser.add_argument("--shots", type=int, nargs="*", default=[1, 5], help="shots of the test episodes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="0 for all cores")
+    parser.add_argument("--runs", type=Path, default=Path("runs/learners"), help="folder of the training runs")
+    parser.add_argument("--out", type=Path, default=Path("results/omniglot-learners"), help="without its ending")
+    return parser.parse_args()
+
+
+def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[str, Any]:
+    recipe = replace(QUICK[name].recipe(), data=options.data, seed=options.seed)
+    if "classes" in recipe.options:
+        recipe = replace(recipe, options={**recipe.options, "classes": len(benchmark.train)})
+    recipe, pace = _in_time(recipe, benchmark, options.minutes)
+    print(f"{name}: {recipe.plan.episodes:,} episodes at {1e3 * pace:.0f} ms each", flush=True)
+    folder = options.runs / name
+    shutil.rmtree(folder, ignore_errors=True)
+    run = Run(folder, recipe, benchmark)
+    run.start()
+    seconds = 0.0
+    for progress in (steps := run.train()):
+        seconds = progress.seconds
+        if seconds > 60 * options.minutes:
+            steps.close()
+    pool = embed_pool(run.model.embedding, benchmark.test)
+    tests = {}
+    for shot in options.shots:
+        result = evaluate(run.model, benchmark.test, 5, shot, 15, options.episodes, options.seed, pool=pool)
+        kept = {key: value for key, value in result.as_json().items() if key != "accuracies"}
+        tests[f"{shot}-shot"] = kept
+    trained = {"trained_episodes": run.state.episode, "training_minutes": seconds / 60}
+    return {"recipe": recipe.as_json(), **trained, "test": tests}
+
+
+def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Recipe, float]:
+    """The recipe with as many episodes as fit, and the seconds that one takes here."""
+    plan = recipe.plan
+    shape = RandomShots(recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, plan.episodes_per_step)
+    model = build(recipe, benchmark.train.image_shape)
+    steps = train(model, EpisodeSampler(benchmark.train, shape, recipe.seed), state=TrainingState(model, plan))
+    next(steps)  # the first update also warms up
+    begun, updates = time.perf_counter(), 0
+    while time.perf_counter() - begun < min(10.0, 60 * minutes / 10):
+        next(steps)
+        updates += 1
+    pace = (time.perf_counter() - begun) / updates / plan.episodes_per_step
+    updates = max(1, int(SHARE * 60 * minutes / pace / plan.episodes_per_step))
+    return replace(recipe, plan=replace(plan, episodes=updates * plan.episodes_per_step)), pace
+
+
+def _facts(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "command": f"python -m benchmarks.omniglot_learners {' '.join(sys.argv[1:])}".strip(),
+        "data": options.data,
+        "seed": options.seed,
+        "minutes": options.minutes,
+        "versions": {"handful": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _table(options: argparse.Namespace, rows: dict[str, Any]) -> str:
+    facts = _facts(options)
+    shots = list(next(iter(rows.values()))["test"])
+    head = [
+        f"# Every learner on {options.data} in {options.minutes:g} minutes",
+        "",
+        f"5-way accuracy in % on classes that training never saw, {options.episodes:,} test episodes of 15 queries a "
+        f"class, with 95% intervals. Four-block network with 32 filters, trained on 5-way or larger 1-shot problems by "
+        f"the recipes `omniglot/NAME-32C/quick` for at most {options.minutes:g} minutes. One training seed "
+        f"({options.seed}); 5-shot figures are of the same models.",
+        "",
+        f"`{facts['command']}` on {facts['machine']}, torch {torch.__version__}, handful {__version__}.",
+        "",
+        f"| learner | {' | '.join(shots)} | goal (1-shot) | limits | episodes | minutes |",
+        f"| --- | {'--- | ' * len(shots)}--- | --- | --- | --- |",
+    ]
+    return "\n".join([*head, *(_line(name, rows[name]) for name in QUICK if name in rows), ""])
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    goal = TARGETS.get(name, TARGET)
+    scores = [f"{100 * each['mean']:.2f} ± {100 * each['ci95']:.2f}" for each in row["test"].values()]
+    first = next(iter(row["test"].values()))
+    reached = "reached" if first["mean"] >= goal else "**missed**"
+    cost = [f"{row['trained_episodes']:,}", f"{row['training_minutes']:.1f}"]
+    return f"| {' | '.join([name, *scores, f'{100 * goal:.0f}, {reached}', first['limits'], *cost])} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""A recipe for each learner: on Omniglot with the 32C net in ten minutes of two cores, and as its originators train it.
+
+`quick` recipes learn 5-way 1-shot problems; their rates were chosen on validation classes in runs of a minute.
+`authors` recipes stand for methods that have no row of their own in `baselines`: hyper-parameters of the method's own
+paper or code as far as they are given, on a data set that it reports, with the convolutional network that is nearest to
+its own. MAML's and Meta-LSTM's are transductive there, as published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handful.plan import Plan
+from handful.recipes.recipe import Option, Recipe
+from handful.recipes.settings import NamedRecipe
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What differs between the learners' ten-minute recipes."""
+
+    learner: str
+    options: dict[str, Option] = field(default_factory=dict)
+    way: int = 20
+    query: int = 5
+    rate: float = 2e-3
+    per_step: int = 1
+    episodes: int = 8_000
+
+    def recipe(self) -> Recipe:
+        """The whole recipe; the rate falls to 0 at the last episode, so no checkpoint has to be chosen."""
+        plan = Plan(
+            episodes=self.episodes,
+            rate=self.rate,
+            schedule="cosine",
+            episodes_per_step=self.per_step,
+            clip=10.0,
+            validate_every=0,
+            patience=0,
+        )
+        return Recipe(
+            data="omniglot",
+            width="32C",
+            learner=self.learner,
+            options=self.options,
+            way=self.way,
+            images_per_class=1 + self.query,
+            max_shot=1,
+            plan=plan,
+            val_shots=(1,),
+            val_query=15,
+        )
+
+
+_FIVE: dict[str, Option] = {"way": 5}
+_SMALL_STEPS: dict[str, Option] = {"learn_rates": True, "rate": 0.02, "batching": "vmap"}
+
+QUICK = {
+    "r2d2": Quick("r2d2"),
+    "lrd2": Quick("lrd2"),
+    "softmax": Quick("softmax"),
+    "svm": Quick("svm", way=10, per_step=2),
+    "protonet": Quick("protonet"),
+    "matching": Quick("matching"),
+    "matching-fce": Quick("matching", {"context": True}, rate=1e-3),
+    "siamese": Quick("siamese", {"hidden": 512}),
+    "relation": Quick("relation", {"channels": 32, "average": True}, way=5, per_step=4, episodes=16_000),
+    "gnn": Quick("gnn", _FIVE, way=5, per_step=4, episodes=16_000),
+    "snail": Quick("snail", {**_FIVE, "width": 64}, way=5, rate=1e-3, per_step=8, episodes=20_000),
+    "maml": Quick(
+        "maml",
+        {**_FIVE, **_SMALL_STEPS, "steps": 3, "test_steps": 3},
+        way=5,
+        query=3,
+        rate=1e-3,
+        per_step=4,
+        episodes=7_000,
+    ),
+    "anil": Quick("anil", {**_FIVE, **_SMALL_STEPS, "steps": 5, "test_steps": 5}, way=5, per_step=4, episodes=20_000),
+    "meta-lstm": Quick(
+        "meta-lstm", {**_FIVE, "steps": 5, "hidden": 8, "rate": 0.03, "keep": 0.9999}, way=5, rate=1e-3, episodes=2_600
+    ),
+    "transfer": Quick("transfer", {"classes": 4112}, way=60, query=1, rate=3e-3, episodes=6_000),
+}
+
+
+def _own(
+    learner: str, data: str, shot: int, plan: Plan, options: dict[str, Option], query: int = 15, way: int = 5
+) -> Recipe:
+    return Recipe(
+        data=data,
+        width="32C" if data == "mini-imagenet" else "64C",
+        concatenate=False,
+        learner=learner,
+        options=options,
+        way=way,
+        images_per_class=shot + query,
+        min_shot=shot,
+        max_shot=shot,
+        plan=plan,
+        val_shots=(shot,),
+        val_query=15,
+    )
+
+
+def _constant(episodes: int, per_step: int = 1, clip: float = 0.0) -> Plan:
+    return Plan(
+        episodes=episodes,
+        rate=1e-3,
+        schedule="constant",
+        episodes_per_step=per_step,
+        clip=clip,
+        validate_every=1_000 * per_step,
+        patience=0,
+    )
+
+
+def _originals(shot: int) -> dict[str, Recipe]:
+    """By the method's name without its number of shots."""
+    matching, context = _constant(100_000), dict[str, Option](scale=1.0, context=True)
+    maml: dict[str, Option] = {"steps": 1, "test_steps": 3, "rate": 0.4, "statistics": "batch"}
+    anil: dict[str, Option] = {"steps": 5, "test_steps": 10, "rate": 0.01}
+    lstm: dict[str, Option] = {"steps": 12 if shot == 1 else 5, "hidden": 20, "statistics": "batch"}
+    return {
+        "omniglot/matching-64C": _own("matching", "omniglot", shot, matching, {"scale": 1.0}),
+        "omniglot/matching-fce-64C": _own("matching", "omniglot", shot, matching, context),
+        "omniglot/snail-64C": _own("snail", "omniglot", shot, _constant(640_000, 32), {"shot": shot}),
+        "omniglot/maml-64C": _own("maml", "omniglot", shot, _constant(1_920_000, 32), maml),
+        "mini-imagenet/anil-32C": _own("anil", "mini-imagenet", shot, _constant(120_000, 4), anil),
+        "mini-imagenet/meta-lstm-32C": _own("meta-lstm", "mini-imagenet", shot, _constant(50_000, clip=0.25), lstm),
+    }
+
+
+def _koch() -> Recipe:
+    """Koch et al. 2015: momentum 0.5, the rate times 0.99 an epoch, 4096 sigmoid units, pairs."""
+    plan = Plan(
+        optimiser="sgd", rate=1e-2, momentum=0.5, decay=0.99, decay_every=1_000, weight_decay=1e-4, validate_every=1_000
+    )
+    return _own("siamese", "omniglot", 1, plan, {"hidden": 4096}, query=1, way=20)
+
+
+def _meta_opt_net() -> dict[str, Recipe]:
+    """Lee et al. 2019: one model for all shots; their steps 0.1, 0.006, 0.0012, 0.00024 become a cosine."""
+    plan = Plan(
+        episodes=480_000,
+        optimiser="sgd",
+        rate=0.1,
+        schedule="cosine",
+        weight_decay=5e-4,
+        episodes_per_step=8,
+        validate_every=8_000,
+        patience=0,
+    )
+    shots = {"mini-imagenet": 15, "cifar-fs": 5}
+    learners: dict[str, dict[str, Option]] = {
+        "svm": {},
+        "r2d2": {"scale": 1.0},
+        "protonet": {"learn_scale": True},
+    }
+    return {
+        f"{data}/{learner}-resnet12/metaoptnet": Recipe(
+            data=data,
+            width="resnet12",
+            dropout=0.1,
+            learner=learner,
+            options=options,
+            way=5,
+            images_per_class=shot + 6,
+            min_shot=shot,
+            max_shot=shot,
+            augment=("crop", "flip", "jitter"),
+            plan=plan,
+        )
+        for data, shot in shots.items()
+        for learner, options in learners.items()
+    }
+
+
+def learner_recipes() -> dict[str, NamedRecipe]:
+    """Every learner's quick recipe, and the originals that `baselines` does not have."""
+    quick = {
+        f"omniglot/{name}-32C/quick": NamedRecipe(each.recipe(), "every learner in ten minutes")
+        for name, each in QUICK.items()
+    }
+    own = {f"{name}-{shot}shot/authors": recipe for shot in (1, 5) for name, recipe in _originals(shot).items()}
+    own |= {"omniglot/siamese-64C-1shot/authors": _koch(), **_meta_opt_net()}
+    return quick | {name: NamedRecipe(recipe, "as its originators train it") for name, recipe in own.items()}
