@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
     from handful.allocator import keep_freed_memory
-    from handful.estimator import FewShotClassifier
+    from handful.estimator import FewShotClassifier, ImageEmbedding
     from handful.evaluation import Evaluation, evaluate
     from handful.model import FewShotModel
     from handful.plan import Plan
@@ -24,6 +24,7 @@ _NAMES = {
     "Evaluation": "handful.evaluation",
     "FewShotClassifier": "handful.estimator",
     "FewShotModel": "handful.model",
+    "ImageEmbedding": "handful.estimator",
     "Plan": "handful.plan",
     "evaluate": "handful.evaluation",
     "keep_freed_memory": "handful.allocator",
@@ -35,6 +36,7 @@ __all__ = [
     "Evaluation",
     "FewShotClassifier",
     "FewShotModel",
+    "ImageEmbedding",
     "Plan",
     "data",
     "embeddings",

@@ -1,19 +1,20 @@
-"""Weights that come with the package, and how they are made: `python -m handful.estimator.weights RUN`."""
+"""How the weights that come with the package are made: `python -m handful.estimator.weights RUN`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from handful import data
 from handful.checkpoint import write_checkpoint
 from handful.errors import HandfulError
+from handful.estimator.embedders import CHARACTERS
 from handful.evaluation import Evaluation, evaluate
 from handful.files import write_atomically
 from handful.pool import embed_pool
 from handful.runs import TrainedModel, benchmark_of, read_run
 
-FOLDER = Path(__file__).parent.parent / "weights"
-CHARACTERS = FOLDER / "characters.safetensors"
 KINDS = ((5, 1), (5, 5), (20, 1), (20, 5))
 EPISODES = 2000
 
@@ -27,48 +28,64 @@ def pack(run: Path, target: Path = CHARACTERS) -> str:
         "recipe": trained.recipe.as_json(),
         "image_shape": list(trained.image_shape),
     }
-    card = model_card(target.stem, trained, measure(trained))
+    names = dict.fromkeys([trained.recipe.data, "glyphs"])
+    card = model_card(target.stem, trained, {name: measure(trained, name) for name in names})
     write_checkpoint(target, tensors, facts)
     write_atomically(target.with_suffix(".md"), card.encode())
     return card
 
 
-def measure(trained: TrainedModel) -> tuple[Evaluation, ...]:
-    """Accuracy on the test classes of the run's own data."""
-    test = benchmark_of(trained.recipe).test
+def measure(trained: TrainedModel, name: str) -> tuple[Evaluation, ...]:
+    """Accuracy on the test classes of a data set, which may be the one that the run was trained on."""
+    own = name == trained.recipe.data
+    test = (benchmark_of(trained.recipe) if own else data.load(name)).test
     pool = embed_pool(trained.model.embedding, test)
     return tuple(evaluate(trained.model, test, way, shot, 10, EPISODES, seed=1, pool=pool) for way, shot in KINDS)
 
 
-def model_card(name: str, trained: TrainedModel, results: tuple[Evaluation, ...]) -> str:
+def model_card(name: str, trained: TrainedModel, results: Mapping[str, tuple[Evaluation, ...]]) -> str:
     """What a user must know of the weights: data, recipe, accuracy, what they are not for."""
     recipe, plan = trained.recipe, trained.recipe.plan
     parameters = sum(parameter.numel() for parameter in trained.model.embedding.parameters())
     channels, height, width = trained.image_shape
-    rows = "\n".join(
-        f"| {way}-way {shot}-shot | {100 * result.mean:.2f} ± {100 * result.ci95:.2f} |"
-        for (way, shot), result in zip(KINDS, results, strict=True)
+    shots = f"{recipe.way}-way, {recipe.min_shot} to {recipe.max_shot} shots"
+    rows = [
+        ("network", f"convolutional, {recipe.width}, {parameters:,} parameters"),
+        ("input", f"{height}x{width}x{channels}, pixels in [0, 1], ink bright on black"),
+        ("trained on", f"the meta-training classes of `{recipe.data}`, by this project"),
+        ("recipe", f"{recipe.learner}, {shots}, {trained.episodes:,} episodes, rate {plan.rate:g}, seed {recipe.seed}"),
+        ("licence", "that of handful"),
+    ]
+    tests = [f"`{each}`{'' if each == recipe.data else ', never trained on'}" for each in results]
+    scores = [
+        [
+            f"{way}-way {shot}-shot",
+            *(f"{100 * each[i].mean:.2f} ± {100 * each[i].ci95:.2f}" for each in results.values()),
+        ]
+        for i, (way, shot) in enumerate(KINDS)
+    ]
+    return "\n".join(
+        [
+            f"# Weights `{name}`",
+            "",
+            "Features of drawn characters: the default embedding of `FewShotClassifier` for line drawings.",
+            "",
+            *_table(["", ""], rows),
+            "",
+            f"Accuracy in % on test classes, which training did not see: {EPISODES:,} episodes, 10 queries a class,",
+            "95% intervals, inductive.",
+            "",
+            *_table(["episodes", *tests], scores),
+            "",
+            "Not for photographs: for those, install `handful[images]` or bring a network.",
+            "",
+        ]
     )
-    return f"""# Weights `{name}`
 
-Features of drawn characters: the default embedding of `FewShotClassifier` for line drawings.
 
-| | |
-| --- | --- |
-| network | convolutional, {recipe.width}, {parameters:,} parameters, input {height}x{width}x{channels}, ink bright on black |
-| trained on | `{recipe.data}`, meta-training classes, by this project; no other data |
-| recipe | {recipe.learner}, {recipe.way}-way, {recipe.min_shot} to {recipe.max_shot} shots, {trained.episodes:,} of {plan.episodes:,} episodes, Adam at {plan.rate:g}, seed {recipe.seed} |
-| licence | that of handful |
-
-Accuracy (%) on the test classes of `{recipe.data}`, which training did not see, over {EPISODES:,} episodes of 10 queries a
-class, with 95% intervals:
-
-| episodes | accuracy |
-| --- | --- |
-{rows}
-
-Not for photographs: for those, install `handful[images]` or bring a network.
-"""  # noqa: E501
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def main(arguments: list[str]) -> int:

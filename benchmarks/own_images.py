@@ -1,0 +1,205 @@
+"""FewShotClassifier on 200 real tasks, beside scikit-learn on the same features.
+
+    python -m benchmarks.own_images            # needs the data sets cifar-fs and omniglot, and handful[images]
+
+writes results/own-images.json, .md and .png. A task has 5 to 20 classes with 1 to 10 images each, classes and numbers
+drawn at random; queries are as many for each class. Embeddings are cached, so a second run takes a few minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClassifierCV
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestCentroid
+from tqdm import tqdm
+
+from benchmarks.own_images_report import FALSE_REJECTION, OURS, plot, report, summary
+from handful import FewShotClassifier, data
+from handful.data.cache import data_root
+from handful.data.table import ClassDataset
+from handful.estimator.calibration import Labels, expected_calibration_error, softmax
+from handful.estimator.cholesky import Matrix
+from handful.estimator.embedders import Embedder, named_embedder
+from handful.estimator.embedding_images import embed
+from handful.estimator.pictures import pictures
+from handful.files import write_atomically
+
+IMAGES_A_CLASS = 60
+FEWEST_CLASSES = 20
+QUERIES = {"cifar-fs": 50, "omniglot": 10}
+Features = list[Matrix]
+"""For each class, the features (n, e) of its images."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Labelled examples, labelled queries, and queries of classes that are not among them."""
+
+    examples: Matrix
+    labels: Labels
+    queries: Matrix
+    truth: Labels
+    strangers: Matrix
+    shots: tuple[int, ...]
+
+
+def peers() -> dict[str, Callable[[], Any]]:
+    """What is compared, each made afresh for a task; the first is ours as it comes."""
+    return {
+        OURS: FewShotClassifier,
+        "FewShotClassifier(balance=False)": lambda: FewShotClassifier(balance=False),
+        "FewShotClassifier(learner='softmax')": lambda: FewShotClassifier(learner="softmax"),
+        "FewShotClassifier(learner='prototypes')": lambda: FewShotClassifier(learner="prototypes"),
+        "RidgeClassifier": RidgeClassifier,
+        "RidgeClassifier, balanced": lambda: RidgeClassifier(class_weight="balanced"),
+        "RidgeClassifierCV, balanced": lambda: RidgeClassifierCV(np.logspace(-3, 2, 11), class_weight="balanced"),
+        "LogisticRegression": lambda: LogisticRegression(max_iter=1000),
+        "LogisticRegression, balanced": lambda: LogisticRegression(max_iter=1000, class_weight="balanced"),
+        "LogisticRegression(C=100), balanced": lambda: LogisticRegression(
+            C=100, max_iter=1000, class_weight="balanced"
+        ),
+        "NearestCentroid": NearestCentroid,
+    }
+
+
+def features_of(dataset: ClassDataset, embedder: Embedder, cache: Path) -> Features:
+    """Features of some images of each class, evenly spread, by way of the same cache as the classifier's."""
+    features = []
+    for start, count in zip(dataset.starts.tolist(), dataset.counts.tolist(), strict=True):
+        rows = start + torch.linspace(0, count - 1, min(count, IMAGES_A_CLASS)).round().long()
+        images = dataset.gather(rows).permute(0, 2, 3, 1).numpy()
+        features.append(embed(pictures(list(images.squeeze(-1) if images.shape[-1] == 1 else images)), embedder, cache))
+    return [each.features for each in features]
+
+
+def tasks(families: list[Features], count: int, query: int, seed: int) -> Iterator[Task]:
+    """Random tasks, the classes of each from one family (an alphabet, say), strangers included."""
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        features = families[int(rng.integers(len(families)))]
+        way = int(rng.integers(5, min(20, len(features)) + 1))
+        order = rng.permutation(len(features))
+        shots = tuple(int(shot) for shot in rng.integers(1, 11, way))
+        picked = [features[c][rng.permutation(len(features[c]))] for c in order[:way]]
+        strangers = [features[c][rng.permutation(len(features[c]))[:query]] for c in order[way : 2 * way]]
+        yield Task(
+            np.concatenate([images[:shot] for images, shot in zip(picked, shots, strict=True)]),
+            np.arange(way).repeat(shots),
+            np.concatenate([images[shot : shot + query] for images, shot in zip(picked, shots, strict=True)]),
+            np.arange(way).repeat(query),
+            np.concatenate(strangers) if strangers else np.zeros((0, features[0].shape[1])),
+            shots,
+        )
+
+
+def families_of(dataset: ClassDataset, features: Features) -> list[Features]:
+    """Classes by family, without turned characters, and without families that have too few."""
+    groups = dataset.groups or ("",) * len(features)
+    turned = re.compile(r"/rot(090|180|270)$")
+    upright = [i for i, name in enumerate(dataset.classes) if not turned.search(name)]
+    families = [[features[i] for i in upright if groups[i] == group] for group in dict.fromkeys(groups)]
+    return [family for family in families if len(family) >= FEWEST_CLASSES]
+
+
+def measure(task: Task) -> dict[str, Any]:
+    """Everything about one task."""
+    accuracies = {name: _accuracy(make(), task) for name, make in peers().items()}
+    clf = FewShotClassifier().fit(task.examples, task.labels)
+    probabilities, state = clf.predict_proba(task.queries), clf._state
+    right = probabilities.argmax(1) == task.truth
+    # leave-one-out speaks of the examples' own mix of classes, without those that stand alone
+    mix = np.where(np.array(task.shots) > 1, task.shots, 0)
+    by_class = np.array([right[task.truth == c].mean() for c in range(len(task.shots))])
+    matched = float(mix @ by_class / mix.sum()) if mix.sum() else math.nan
+    estimate = clf.score_estimate_
+    uncalibrated = softmax(state.factor.solve(state.targets)(task.queries - state.origin))
+    return {
+        "way": len(task.shots),
+        "examples": sum(task.shots),
+        "accuracy": accuracies,
+        "estimate": estimate.accuracy,
+        "low": estimate.low,
+        "high": estimate.high,
+        "matched_accuracy": matched,
+        "lam": clf.lam_,
+        "scale": clf.scale_,
+        "confidences": probabilities.max(1).round(4).tolist(),
+        "right": right.astype(int).tolist(),
+        "ece": expected_calibration_error(probabilities, task.truth),
+        "confidences_before": uncalibrated.max(1).round(4).tolist(),
+        "right_before": (uncalibrated.argmax(1) == task.truth).astype(int).tolist(),
+        "ece_before": expected_calibration_error(uncalibrated, task.truth),
+        **_unknown(clf, task),
+    }
+
+
+def _accuracy(model: Any, task: Task) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NearestCentroid warns of classes with one example
+        return float((model.fit(task.examples, task.labels).predict(task.queries) == task.truth).mean())
+
+
+def _unknown(clf: FewShotClassifier, task: Task) -> dict[str, float]:
+    if not len(task.strangers):
+        return {"auroc": math.nan, "false_rejection": math.nan, "detection": math.nan}
+    known, strange = clf.unknown_score(task.queries), clf.unknown_score(task.strangers)
+    threshold = clf.unknown_threshold(FALSE_REJECTION)
+    truth = np.repeat([0, 1], [len(known), len(strange)])
+    return {
+        "auroc": float(roc_auc_score(truth, np.concatenate([known, strange]))),
+        "false_rejection": float((known > threshold).mean()),
+        "detection": float((strange > threshold).mean()),
+    }
+
+
+def _without_queries(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not isinstance(value, list)}
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description="FewShotClassifier on real tasks, beside scikit-learn")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of each of the two data sets")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    characters = named_embedder("characters")
+    trained_on = characters.trained.recipe.data if characters.trained is not None else ""
+    # where the characters' weights have seen Omniglot, only the classes that they have not seen count
+    sources = {
+        "cifar-fs": (data.load("cifar-fs").test, named_embedder("photographs")),
+        "omniglot": (data.load("omniglot", split=None if trained_on == "omniglot" else "lake").test, characters),
+    }
+    about = {
+        "cifar-fs": "test classes, EfficientNet-Lite0 from handful[images]",
+        "omniglot": "test characters, each task from one alphabet, the weights that come with handful",
+    }
+    results = {}
+    for number, (name, (dataset, embedder)) in enumerate(sources.items()):
+        features = features_of(dataset, embedder, data_root())
+        families = families_of(dataset, features)
+        drawn = tasks(families, options.tasks, QUERIES[name], options.seed + number)
+        results[name] = [measure(task) for task in tqdm(drawn, total=options.tasks, desc=name)]
+    summaries = {name: summary(rows) for name, rows in results.items()}
+    slim = {name: [_without_queries(row) for row in rows] for name, rows in results.items()}
+    facts = {"about": about, "seed": options.seed, "summary": summaries, "tasks": slim}
+    write_atomically(options.out / "own-images.json", json.dumps(facts, indent=1).encode())
+    write_atomically(options.out / "own-images.md", report(summaries, about).encode())
+    plot(results, options.out / "own-images.png")
+    print(report(summaries, about))
+
+
+if __name__ == "__main__":
+    main()
