@@ -9,7 +9,7 @@ from torch import Tensor
 
 from handful.routes import Cut
 
-GATHER_BYTES = 4 * 2**20
+GATHER_BYTES = 2 * 2**20
 """Features gathered at once: few enough to be in the processor's cache still when they are multiplied."""
 GRAM_ROWS = 1000
 """Rows of the Gram matrix multiplied at once: enough for a fast product, few enough to leave out half of the work."""

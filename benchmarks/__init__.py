@@ -1,0 +1,1 @@
+"""Speed, side by side with what people use, as ratios in one run: `python -m benchmarks` writes RESULTS.md."""

@@ -1,0 +1,79 @@
+"""`python -m benchmarks`: run the suite and write RESULTS.md; `--quick` takes two minutes and only prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.contest import Setting
+from benchmarks.environment import peers_python, versions
+from benchmarks.report import Results, page, targets_table
+from benchmarks.suite import SUITE
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Parse, measure, report."""
+    options = _parser().parse_args()
+    peers = None if options.no_peers else peers_python()
+    setting = Setting(options.threads, options.clock, options.quick, peers)
+    results, begun = Results(setting, versions(peers)), time.perf_counter()
+    for name in options.only or [*SUITE, "start", *([] if options.quick else ["profiles", "growth"])]:
+        stage = time.perf_counter()
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        _measure(name, results, options.out.parent)
+        if name in SUITE:
+            print(targets_table(results.outcomes[name].rows), flush=True)
+        print(f"{name}: {time.perf_counter() - stage:.0f} s", file=sys.stderr, flush=True)
+    results.minutes = (time.perf_counter() - begun) / 60
+    if options.quick or options.only:
+        print(page(results))
+        return 0
+    from handful.files import write_atomically
+
+    write_atomically(options.out, page(results).encode())
+    print(f"Written to {options.out} after {results.minutes:.1f} minutes")
+    return 0
+
+
+def _measure(name: str, results: Results, folder: Path) -> None:
+    setting = results.setting
+    if name in SUITE:
+        results.outcomes[name] = SUITE[name](setting)
+    elif name == "start":
+        from benchmarks.start import start_times
+
+        results.start = start_times(setting)
+    elif name == "profiles":
+        from benchmarks.profiles import profiles
+
+        results.profiles = profiles(setting)
+    else:
+        from benchmarks.growth import growth
+
+        results.growth = growth(setting, folder / "growth.svg")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two minutes: the 32C and 64C nets, fewer rounds")
+    parser.add_argument("--threads", type=int, default=1, help="threads of every contestant (default 1)")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: processor time, for a busy machine and one thread",
+    )
+    parser.add_argument("--no-peers", action="store_true", help="leave out peers that need an environment of their own")
+    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="where to write")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*SUITE, "start", "profiles", "growth"], help="these alone; prints"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
