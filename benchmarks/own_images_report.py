@@ -127,8 +127,8 @@ def report(summaries: dict[str, dict[str, Any]], about: dict[str, str]) -> str:
         lines.append(f"| {name} | " + " | ".join(cell + gap for cell, gap in zip(cells, gaps, strict=True)) + " |")
     lines += [
         "",
-        "Intervals are 95% over tasks; the differences are paired. The constants of ours (the prior of lambda, the usual "
-        "scale, the balance of classes, the unknown score) are those that do best on validation classes.",
+        "Intervals are 95% over tasks; the differences are paired. The constants of ours (the prior of lambda, the "
+        "usual scale, the balance of classes, the unknown score) are those that do best on validation classes.",
         "",
     ]
     lines += [f"| | {' | '.join(summaries)} |", "| --- |" + " --- |" * len(summaries)]
