@@ -31,7 +31,7 @@ class Train:
     set: tuple[str, ...] = ()
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
     resume: bool = False
-    """Go on with the run in this folder, to the same bits; the recipe is the folder's, other flags are ignored."""
+    """Go on with the run in this folder, to the same bits (with as many threads); its recipe is the folder's."""
     minutes: float = 0.0
     """Stop after so many minutes, saved and ready to be resumed; 0 for no limit."""
     save_every: int = 500
