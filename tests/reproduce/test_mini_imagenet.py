@@ -13,7 +13,8 @@ from handful.cli import main
 from handful.data import mini_imagenet
 from handful.data.official import entries
 
-PER_CLASS = 16
+PER_CLASS = 48
+"""As many as a 5-way episode of the paper takes of a class."""
 
 
 def picture(seed: int, number: int) -> Image.Image:
