@@ -46,6 +46,7 @@ def test_help_needs_no_torch_and_names_the_commands() -> None:
         assert command in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "part"),
     [
@@ -143,6 +144,7 @@ def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_p
     assert (run / "last.safetensors").read_bytes() == good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "not a run"])
 def test_a_damaged_checkpoint_is_refused_with_the_reason(tmp_path: Path, damage: str) -> None:
     from safetensors.torch import save_file
