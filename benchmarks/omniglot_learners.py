@@ -93,7 +93,8 @@ def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[s
         result = evaluate(run.model, benchmark.test, 5, shot, 15, options.episodes, options.seed, pool=pool)
         kept = {key: value for key, value in result.as_json().items() if key != "accuracies"}
         tests[f"{shot}-shot"] = kept
-    trained = {"trained_episodes": run.state.episode, "training_minutes": seconds / 60}
+    repeat = f"handful train --recipe omniglot/{name}-32C/quick --episodes {recipe.plan.episodes} --seed {options.seed}"
+    trained = {"repeat": repeat, "trained_episodes": run.state.episode, "training_minutes": seconds / 60}
     return {"recipe": recipe.as_json(), **trained, "test": tests}
 
 
