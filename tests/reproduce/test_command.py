@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from handful.cli import main
+
 QUICK = ["--episodes", "2", "--width", "32C", "--test-episodes", "40", "--threads", "1"]
 
 
@@ -107,21 +109,31 @@ def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path:
 def test_table_4_is_measured_and_says_where_it_extrapolates(tmp_path: Path) -> None:
     words = ["table4", "--only", "R2-D2 (32C)", "Proto nets", "MAML", "--budget", "0.02", "--threads", "1"]
     told = handful(tmp_path, *words, "--out", tmp_path).stdout
-    assert "extrapolated from" in told
+    assert "EXTRAPOLATED from" in told
     facts = json.loads((tmp_path / "table4.json").read_text())
     assert [row["published"] for row in facts["rows"]] == [395.0, 57.0, 24.0]
     assert all(row["by_episode"]["measured"] < row["by_episode"]["whole"] == 10_000 for row in facts["rows"])
     assert all(row["by_episode"]["seconds"] > 0 for row in facts["rows"])
-    assert "extrapolated" in (tmp_path / "table4.html").read_text()
+    assert "EXTRAPOLATED" in (tmp_path / "table4.html").read_text()
+    assert "EXTRAPOLATED" in (tmp_path / "table4.md").read_text()
 
 
-def test_what_cannot_be_is_refused_in_one_line(small_root: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, part in (
         (["table1", "--only", "r3d3"], "No row of table1 contains 'r3d3'"),
         (["table1", "--seeds", "0"], "--seeds must be at least 1"),
         (["table1", "--budget", "-3"], "--budget must not be negative"),
         (["table9"], "table1"),
     ):
-        said = handful(small_root, *words, "--out", tmp_path / "none", check=2).stderr
+        assert _code(["reproduce", *words, "--out", str(tmp_path / "none")]) == 2
+        said = capsys.readouterr().err
         assert part in said
         assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "none").exists()
+
+
+def _code(words: list[str]) -> object:
+    try:
+        return main(words)
+    except SystemExit as stop:
+        return stop.code

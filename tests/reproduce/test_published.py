@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from handful.errors import InvalidOptionError
 from handful.recipes import NAMED
 from handful.reproduce import published
+from handful.reproduce.conduct import Options, plan_cells
 from handful.reproduce.experiments import EXPERIMENTS, Column, narrowed
 from handful.reproduce.published import Figure, figure
 from handful.reproduce.timing import ROWS
@@ -71,6 +74,14 @@ def test_an_experiment_is_narrowed_to_what_is_asked_for() -> None:
     assert [row.label for row in part.rows] == ["R2-D2 (64C)"]
     assert [str(number) for number in part.rows[0].numbers] == ["62.3 ± 0.2", "77.4 ± 0.2"]
     assert narrowed(whole, ()) == whole
+    mixed = narrowed(whole, ("r2d2-wide", "cifar-fs/maml-64C"))
+    planned = plan_cells(mixed, Options(Path("nowhere")))
+    assert [cell.recipe for cell, _ in planned] == [
+        "cifar-fs/maml-64C-1shot/authors",
+        "cifar-fs/maml-64C-5shot/authors",
+        *["mini-imagenet/r2d2-wide/authors"] * 2,
+        *["cifar-fs/r2d2-wide/authors"] * 2,
+    ]
     assert len(narrowed(whole, ("proto net",)).rows) == 2
     with pytest.raises(InvalidOptionError, match=r"No row of table1 contains 'r3d3'\. Its rows: Matching net"):
         narrowed(whole, ("r3d3",))

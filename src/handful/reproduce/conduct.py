@@ -87,6 +87,8 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     planned: list[Planned] = []
     for row in experiment.rows:
         for index, column in enumerate(experiment.columns):
+            if row.only is not None and column not in row.only:
+                continue
             found = False
             for variant in options.variants:
                 name = row.recipe_name(column, variant)

@@ -100,7 +100,7 @@ def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows,
     """
     place = torch.full((len(dataset.table.images),), -1)
     place[dataset.rows] = torch.arange(len(dataset.rows))
-    network = folded(model.embedding)
+    network, device = folded(model.embedding), next((p.device for p in model.parameters()), torch.device("cpu"))
     support, query = rows.targets()
     values = torch.empty(len(rows.rows), dtype=torch.float64)
     training = model.training
@@ -108,7 +108,7 @@ def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows,
     with torch.no_grad():
         for number, episode in enumerate(rows.rows):
             known = None if pool is None else pool[place[episode].to(pool.device)]
-            features = embed_rows(network, dataset, episode) if known is None else known
+            features = (embed_rows(network, dataset, episode) if known is None else known).to(device)
             predict = model.learner.fit(features[: rows.n_support], support.to(features))
             values[number] = accuracy(predict(features[rows.n_support :]), query.to(features))
     model.train(training)

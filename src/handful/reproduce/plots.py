@@ -26,7 +26,7 @@ def beside_picture(results: Results) -> Picture | None:
     if not columns:
         return None
     tallest = max(len([cell for cell in results.cells if cell.column == column]) for column in columns)
-    canvas, axes = _panels(len(columns), height=1.0 + 0.27 * tallest)
+    canvas, axes = panels(len(columns), height=1.0 + 0.27 * tallest)
     names: list[list[str]] = []
     for number, (place, column) in enumerate(zip(axes, columns, strict=True)):
         cells = [cell for cell in results.cells if cell.column == column]
@@ -35,7 +35,7 @@ def beside_picture(results: Results) -> Picture | None:
             place.tick_params(labelleft=False)
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    return _svg(canvas, f"Published and measured accuracies of {results.experiment.title}")
+    return svg(canvas, f"Published and measured accuracies of {results.experiment.title}")
 
 
 def _beside(place: Any, cells: list[Cell], column: Column) -> list[str]:
@@ -73,17 +73,17 @@ def _first(cells: list[Cell], paper: bool = False) -> int:
 
 def lines_picture(results: Results) -> Picture | None:
     """A panel a column and kind of x: one line a method over x, with the closed interval as a band."""
-    panels: dict[tuple[Column, str], dict[str, list[Cell]]] = {}
+    groups: dict[tuple[Column, str], dict[str, list[Cell]]] = {}
     for column in results.experiment.columns:
         for cell in results.filled(column):
             if cell.row.x is not None:
                 kind = cell.row.line.partition(" ")[0] if "lambda" in results.experiment.axis else "steps"
                 line = cell.row.line + ("" if len(_variants(results)) < 2 else f" · {cell.variant}")
-                panels.setdefault((column, kind), {}).setdefault(line, []).append(cell)
-    if not panels:
+                groups.setdefault((column, kind), {}).setdefault(line, []).append(cell)
+    if not groups:
         return None
-    canvas, axes = _panels(len(panels), height=3.1)
-    for place, ((column, kind), lines) in zip(axes, panels.items(), strict=True):
+    canvas, axes = panels(len(groups), height=3.1)
+    for place, ((column, kind), lines) in zip(axes, groups.items(), strict=True):
         for colour, (name, cells) in zip(LINES * 3, lines.items(), strict=False):
             _line(place, name, sorted(cells, key=lambda cell: cell.row.x or 0.0), colour)
         place.set_title(column.title, fontsize=10, loc="left")
@@ -92,7 +92,7 @@ def lines_picture(results: Results) -> Picture | None:
         if kind != "steps":
             place.set_xscale("log")
         place.legend(frameon=False, fontsize=8)
-    return _svg(canvas, results.experiment.title)
+    return svg(canvas, results.experiment.title)
 
 
 def _variants(results: Results) -> set[str]:
@@ -126,7 +126,8 @@ def _validation(log: Path) -> list[tuple[int, float]]:
     return [(int(episode), sum(scores.values()) / len(scores)) for episode, scores in scored]
 
 
-def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
+def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
+    """A canvas with so many panels of this height in inches, at most two abreast."""
     from matplotlib.figure import Figure
 
     across = min(2, count)
@@ -142,7 +143,8 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
     return canvas, grid[:count]
 
 
-def _svg(canvas: Figure, text: str) -> Picture:
+def svg(canvas: Figure, text: str) -> Picture:
+    """The canvas as a picture; `text` says what it shows."""
     buffer = io.BytesIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     return Picture(buffer.getvalue(), "svg+xml", text)

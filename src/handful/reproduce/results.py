@@ -89,13 +89,15 @@ class Cell:
         return {
             **facts,
             "ours": {
-                "closed": asdict(self.closed),
-                "open": asdict(self.opened),
+                "closed": _finite(asdict(self.closed)),
+                "open": _finite(asdict(self.opened)),
                 "over_seeds": _finite(asdict(self.over_seeds)),
                 "limits": self.scores[0].measurement.limits,
                 "checkpoints": [score.measurement.checkpoint for score in self.scores],
             },
-            "comparison": None if comparison is None else {**asdict(comparison), "verdict": comparison.verdict},
+            "comparison": None
+            if comparison is None
+            else {**_finite(asdict(comparison)), "verdict": comparison.verdict},
             "shortfall": self.shortfall,
             "manifests": [score.manifest.as_json() for score in self.scores],
         }
@@ -122,7 +124,15 @@ class Pair:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**asdict(self), "column": self.column.title, "same_order": self.same_order}
+        return {
+            "column": self.column.title,
+            "first": self.first,
+            "second": self.second,
+            "closed": _finite(asdict(self.closed)),
+            "open": _finite(asdict(self.opened)),
+            "published": self.published,
+            "same_order": self.same_order,
+        }
 
 
 def pair(first: Cell, second: Cell) -> Pair:
@@ -161,12 +171,13 @@ class Results:
         return [pair(*both) for column in self.experiment.columns for both in combinations(self.filled(column), 2)]
 
     def against_reference(self, column: Column) -> list[Pair]:
-        """Each cell of a column less the reference row of the same variant, or of the first variant that has it."""
+        """Each cell of a column less its reference row of the same variant, or of the first variant that has it."""
         cells = self.filled(column)
-        references = [cell for cell in cells if cell.row.label == self.experiment.reference]
         found = []
         for cell in cells:
-            same = [reference for reference in references if reference.variant == cell.variant] or references
+            wanted = cell.row.against or self.experiment.reference
+            references = [other for other in cells if other.row.label == wanted]
+            same = [other for other in references if other.variant == cell.variant] or references
             if same and same[0] is not cell:
                 found.append(pair(cell, same[0]))
         return found

@@ -9,7 +9,7 @@ from handful.reproduce.experiments import Column
 from handful.reproduce.results import Cell, Pair, Results
 
 HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "agrees?", "trained")
-PAIR_HEAD = ("Difference from {reference}", "paper", "ours, paired", "open", "order")
+PAIR_HEAD = ("Method", "less", "paper", "ours, paired", "open", "order")
 NONE = "—"
 MAY_LACK = ("paper", "seeds", "difference", "agrees?")
 """Columns that are left out where they are empty."""
@@ -69,8 +69,7 @@ def pair_lines(results: Results, column: Column) -> Lines | None:
     pairs = results.against_reference(column)
     if not pairs:
         return None
-    head = (PAIR_HEAD[0].format(reference=pairs[0].second.partition(" · ")[0]), *PAIR_HEAD[1:])
-    return Lines(column.title, head, tuple(_pair_line(pair) for pair in pairs))
+    return Lines(column.title, PAIR_HEAD, tuple(_pair_line(pair) for pair in pairs))
 
 
 def _pair_line(pair: Pair) -> tuple[str, ...]:
@@ -78,7 +77,7 @@ def _pair_line(pair: Pair) -> tuple[str, ...]:
     order = {None: "too close or unknown", True: "as published", False: "other than published"}[pair.same_order]
     ours = f"{100 * pair.closed.mean:+.2f} ± {100 * pair.closed.half:.2f}"
     opened = f"± {100 * pair.opened.half:.2f}"
-    return (pair.first, published, ours, opened, order)
+    return (pair.first, pair.second, published, ours, opened, order)
 
 
 MANIFEST_HEAD = ("Run", "seed", "episodes", "minutes", "data", "processor")

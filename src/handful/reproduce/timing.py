@@ -27,7 +27,7 @@ from handful.runs import build
 
 EPISODES = 10_000
 POOL = 12_000
-CLASSES, PER_CLASS, SIZE = 20, 20, 84
+CLASSES, PER_CLASS, SIZE = 20, 15, 84
 SHAPE = FixedShots(way=5, shot=1, query=1)
 WARM_UP = 2
 
@@ -54,11 +54,12 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds for 10,000 episodes, one way; measured over `measured` of them."""
+    """Seconds for 10,000 episodes, one way; `measured` of the `whole` number of episodes or images were timed."""
 
     seconds: float
     measured: int
     whole: int
+    unit: str
 
     @property
     def extrapolated(self) -> bool:
@@ -67,8 +68,14 @@ class Timing:
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
-        told = f"{minutes} min {seconds} s" if minutes else f"{self.seconds:.1f} s"
-        return f"{told} (extrapolated from {self.measured:,})" if self.extrapolated else told
+        return f"{minutes} min {seconds} s" if minutes else f"{self.seconds:.1f} s"
+
+    @property
+    def basis(self) -> str:
+        """What was timed, in words."""
+        if self.extrapolated:
+            return f"EXTRAPOLATED from {self.measured:,} of {self.whole:,} {self.unit}"
+        return f"all {self.whole:,} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -105,9 +112,13 @@ def time_rows(
         model = build(Recipe(width=row.width, learner=row.learner, options=row.options), dataset.image_shape).eval()
         once = None if row.learner == "maml" else _images_once(model, dataset, seconds, episodes)
         result = TimedResult(row.label, TABLE_4[row.label], _by_episode(model, dataset, seconds, episodes), once)
-        say(f"{row.label}: by episode {result.by_episode}; images once {result.images_once or 'does not apply'}")
+        say(f"{row.label}: by episode {_told(result.by_episode)}; images once {_told(result.images_once)}")
         found.append(result)
     return found
+
+
+def _told(timing: Timing | None) -> str:
+    return "does not apply" if timing is None else f"{timing} ({timing.basis})"
 
 
 def _by_episode(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
@@ -120,22 +131,22 @@ def _by_episode(model: FewShotModel, dataset: ClassDataset, seconds: float, epis
         while done < episodes and (done == 0 or time.perf_counter() - begun < seconds):
             model(sampler[WARM_UP + done])
             done += 1
-    return Timing((time.perf_counter() - begun) * episodes / done, done, episodes)
+    return Timing((time.perf_counter() - begun) * episodes / done, done, episodes, "episodes")
 
 
 def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
-    """The pool is embedded in part and scaled to 12,000 images; the episodes are all solved, from that part."""
+    """The noise images are embedded again and again, up to 12,000 or as long as there is time; all episodes solved."""
     embed_pool(model.embedding, _part(dataset, SHAPE.way))
     begun = time.perf_counter()
     pool = embed_pool(model.embedding, dataset)
     images = len(dataset.rows)
-    while time.perf_counter() - begun < min(seconds, 2.0):
+    while images < POOL and time.perf_counter() - begun < seconds:
         embed_pool(model.embedding, dataset)
         images += len(dataset.rows)
     embedding = (time.perf_counter() - begun) * POOL / images
     begun = time.perf_counter()
     evaluate(model, dataset, SHAPE.way, SHAPE.shot, SHAPE.query, episodes, pool=pool, route="features")
-    return Timing(embedding + time.perf_counter() - begun, images, POOL)
+    return Timing(embedding + time.perf_counter() - begun, images, POOL, "images")
 
 
 def _part(dataset: ClassDataset, classes: int) -> ClassDataset:

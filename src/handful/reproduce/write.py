@@ -26,7 +26,7 @@ NOTES = (
 def write_report(results: Results, out: Path) -> list[Path]:
     """Write NAME.json, NAME.md and NAME.html into `out`; their paths."""
     paths = [out / f"{results.experiment.name}.{kind}" for kind in ("json", "md", "html")]
-    texts = (json.dumps(results.as_json(), indent=1), as_markdown(results), as_page(results))
+    texts = (json.dumps(results.as_json(), indent=1, allow_nan=False), as_markdown(results), as_page(results))
     for path, text in zip(paths, texts, strict=True):
         write_atomically(path, text.encode())
     return paths

@@ -1,0 +1,145 @@
+"""Results say what was measured, in verdicts, pairs and words; the numbers are made up so that the answer is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from handful.data.table import Benchmark
+from handful.recipes import Recipe
+from handful.reproduce.episode_set import draw_set
+from handful.reproduce.experiments import EXPERIMENTS, Column, Experiment, Row, narrowed
+from handful.reproduce.manifest import Manifest, Session
+from handful.reproduce.measure import Measurement
+from handful.reproduce.plots import beside_picture, lines_picture
+from handful.reproduce.results import Cell, Results, Score, pair
+from handful.reproduce.tables import column_lines, manifest_lines, markdown, pair_lines, summary
+from handful.reproduce.write import as_page, write_report
+
+COLUMN = Column("cifar-fs", 5, 1)
+TABLE = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C", "cifar-fs/protonet-64C", "cifar-fs/maml-64C"))
+ROWS = {row.label: row for row in TABLE.rows}
+
+
+def score(mean: float, planned: int = 100, limits: str = "inductive", seed: int = 0) -> Score:
+    """A run of 100 episodes whose test accuracies spread evenly around a mean."""
+    wave = torch.linspace(-0.1, 0.1, 400, dtype=torch.float64)
+    recipe = replace(Recipe(), seed=seed, plan=replace(Recipe().plan, episodes=100))
+    session = Session("2026-01-01", 60.0, 0, 100, {"torch": "2"}, {"processor": "abacus", "threads": 1})
+    manifest = Manifest("a/b/c", recipe, planned, "cifar-fs", "f" * 64, (session,), finished=True)
+    measurement = Measurement(mean + wave, mean + wave[::20], 100, limits, "best-1-shot")
+    return Score(manifest, measurement, Path("nowhere"))
+
+
+def cell(label: str, *scores: Score, variant: str = "authors") -> Cell:
+    return Cell(ROWS[label], COLUMN, variant, "a/b/c", ROWS[label].numbers[0], scores)
+
+
+def results(tiny: Benchmark, *cells: Cell, experiment: Experiment = TABLE) -> Results:
+    drawn = draw_set(tiny.test, "content", 5, 1, 4, 10, 0)
+    machine: dict[str, str | int] = {"processor": "abacus", "threads": 1, "gpu": "none"}
+    return Results(experiment, cells, {COLUMN: drawn}, ("SNAIL: quoted",), "handful", "now", {"torch": "2"}, machine)
+
+
+def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
+    ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.55))
+    both = pair(proto, ridge)
+    assert both.closed.mean == pytest.approx(-0.08)
+    assert both.closed.half == pytest.approx(0.0, abs=1e-12)  # the same wave in both: no spread is left
+    assert both.published == pytest.approx(55.5 - 62.3)
+    assert both.same_order is True
+    assert pair(cell("Proto net", score(0.7)), ridge).same_order is False
+    assert pair(proto, replace(ridge, published=None)).same_order is None
+    assert len(results(tiny, ridge, proto, cell("MAML", score(0.5))).pairs()) == 3
+
+
+def test_a_row_may_have_a_reference_of_its_own(tiny: Benchmark) -> None:
+    ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.55))
+    maml = cell("MAML", score(0.5))
+    other = replace(maml, row=replace(maml.row, against="Proto net"))
+    seconds = [each.second for each in results(tiny, ridge, proto, other).against_reference(COLUMN)]
+    assert seconds == ["R2-D2 (64C) · authors", "Proto net · authors"]
+
+
+def test_a_variant_is_compared_with_its_own_reference(tiny: Benchmark) -> None:
+    authors, paper = cell("R2-D2 (64C)", score(0.63)), cell("R2-D2 (64C)", score(0.6), variant="paper")
+    proto = cell("Proto net", score(0.55), variant="paper")
+    pairs = results(tiny, authors, paper, proto).against_reference(COLUMN)
+    assert [(each.first, each.second) for each in pairs] == [("Proto net · paper", "R2-D2 (64C) · paper")]
+
+
+def test_seeds_are_averaged_and_their_spread_is_told(tiny: Benchmark) -> None:
+    both = cell("R2-D2 (64C)", score(0.60), score(0.64, seed=1))
+    assert both.closed.mean == pytest.approx(0.62)
+    assert both.over_seeds.half == pytest.approx(12.706 * 0.02, rel=1e-3)  # t quantile, 1 degree of freedom
+    line = column_lines(results(tiny, both), COLUMN)
+    assert line.rows[0][line.head.index("seeds")] == "± 25.41 (2)"
+    alone = column_lines(results(tiny, cell("R2-D2 (64C)", score(0.6))), COLUMN)
+    assert "seeds" not in alone.head
+
+
+def test_a_run_in_part_is_told_everywhere_and_proves_nothing(tiny: Benchmark, tmp_path: Path) -> None:
+    whole, part = cell("R2-D2 (64C)", score(0.623)), cell("Proto net", score(0.3, planned=120_000))
+    made = results(tiny, whole, part)
+    assert part.shortfall == "trained for 100 of 120,000 episodes"
+    lines = column_lines(made, COLUMN)
+    assert lines.rows[1][-1] == "IN PART: 100 of 120,000 episodes"
+    assert lines.rows[0][-1] == "in full: 100 episodes"
+    assert lines.strong == (0,)
+    assert summary(made).startswith("Of 1 numbers from runs trained in full, 1 agree with the paper")
+    assert "1 numbers are from runs trained in part, which prove nothing yet" in summary(made)
+    json_path, text_path, page_path = write_report(made, tmp_path)
+    facts = json.loads(json_path.read_text())
+    assert facts["cells"][1]["shortfall"] == part.shortfall
+    assert facts["cells"][0]["comparison"]["verdict"] == "agrees"
+    assert "IN PART: 100 of 120,000" in text_path.read_text()
+    assert "IN PART: 100 of 120,000" in page_path.read_text()
+
+
+def test_a_transductive_result_says_so(tiny: Benchmark) -> None:
+    lines = column_lines(results(tiny, cell("MAML", score(0.5, limits="transductive, 5-way only"))), COLUMN)
+    assert lines.rows[0][0] == "MAML · authors, transductive"
+
+
+def test_a_row_that_was_not_run_shows_the_published_number_alone(tiny: Benchmark) -> None:
+    lines = column_lines(results(tiny, cell("MAML", variant="")), COLUMN)
+    assert lines.rows[0][:3] == ("MAML", "58.9 ± 1.9", "—")
+    assert lines.rows[0][-1] == "not run"
+    assert pair_lines(results(tiny, cell("MAML", variant="")), COLUMN) is None
+    assert beside_picture(results(tiny, cell("MAML", variant=""))) is None
+
+
+def test_markdown_escapes_what_would_be_formatting(tiny: Benchmark) -> None:
+    starred = replace(cell("MAML", score(0.5)), row=replace(ROWS["MAML"], label="MAML *"))
+    assert "| MAML \\* · authors |" in markdown(column_lines(results(tiny, starred), COLUMN))
+
+
+def test_runs_are_listed_once_with_their_time(tiny: Benchmark) -> None:
+    one = score(0.5)
+    lines = manifest_lines(results(tiny, cell("MAML", one), cell("Proto net", one)))
+    assert len(lines.rows) == 1
+    assert lines.rows[0][:4] == ("a/b/c", "0", "100 of 100", "1.0")
+
+
+def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
+    base = EXPERIMENTS["figure-iterations"]
+    cells = tuple(
+        Cell(Row(f"{line} {x}", (), (None,) * 4, line, x), COLUMN, "authors", "a", None, (score(0.5 + 0.01 * x),))
+        for line in ("LR-D2", "MAML")
+        for x in (1, 2, 5)
+    )
+    made = results(tiny, *cells, experiment=replace(base, columns=(COLUMN,)))
+    picture = lines_picture(made)
+    assert picture is not None
+    assert b"LR-D2" in picture.data
+    assert "The paper prints no numbers for this" in as_page(made)
+
+
+def test_accuracies_of_seeds_pair_up(tiny: Benchmark) -> None:
+    both: Tensor = cell("MAML", score(0.2), score(0.4)).accuracies
+    torch.testing.assert_close(both, cell("MAML", score(0.3)).accuracies)
