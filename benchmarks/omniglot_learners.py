@@ -35,6 +35,8 @@ from handful.training import TrainingState, train
 
 TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}
 TARGET = 0.90
+LIMIT = 10.0
+"""Minutes after which a training ends in any case."""
 SHARE = 0.9
 """Of the time, planned for; the rest is for a machine that becomes slower."""
 
@@ -60,7 +62,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0, help="training time of each learner, at most")
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time to plan for, at most 10")
     parser.add_argument("--only", nargs="*", choices=list(QUICK), help="these learners, not all")
     parser.add_argument("--data", default="omniglot", help="another data set, to try the script")
     parser.add_argument("--episodes", type=int, default=2_000, help="test episodes of each kind")
@@ -85,7 +87,7 @@ def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[s
     seconds = 0.0
     for progress in (steps := run.train()):
         seconds = progress.seconds
-        if seconds > 60 * options.minutes:
+        if seconds > 60 * LIMIT:
             steps.close()
     pool = embed_pool(run.model.embedding, benchmark.test)
     tests = {}
@@ -119,7 +121,7 @@ def _facts(options: argparse.Namespace) -> dict[str, Any]:
         "command": f"python -m benchmarks.omniglot_learners {' '.join(sys.argv[1:])}".strip(),
         "data": options.data,
         "seed": options.seed,
-        "minutes": options.minutes,
+        "limit_minutes": LIMIT,
         "versions": {"handful": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "machine": f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
     }
@@ -137,14 +139,15 @@ def _table(options: argparse.Namespace, rows: dict[str, Any]) -> str:
     facts = _facts(options)
     shots = list(next(iter(rows.values()))["test"])
     head = [
-        f"# Every learner on {options.data} in {options.minutes:g} minutes",
+        f"# Every learner on {options.data} in {LIMIT:g} minutes",
         "",
         f"5-way accuracy in % on classes that training never saw, {options.episodes:,} test episodes of 15 queries a "
         f"class, with 95% intervals. Four-block network with 32 filters, trained on 5-way or larger 1-shot problems by "
-        f"the recipes `omniglot/NAME-32C/quick` for at most {options.minutes:g} minutes. One training seed "
+        f"the recipes `omniglot/NAME-32C/quick` for at most {LIMIT:g} minutes. One training seed "
         f"({options.seed}); 5-shot figures are of the same models.",
         "",
-        f"`{facts['command']}` on {facts['machine']}, torch {torch.__version__}, handful {__version__}.",
+        f"Made by `python -m benchmarks.omniglot_learners` on {facts['machine']}, torch {torch.__version__}, handful "
+        f"{__version__}; the JSON file beside this one holds the command that repeats each training.",
         "",
         f"| learner | {' | '.join(shots)} | goal (1-shot) | limits | episodes | minutes |",
         f"| --- | {'--- | ' * len(shots)}--- | --- | --- | --- |",

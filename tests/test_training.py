@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from handful.data.table import Benchmark
 from handful.embeddings import conv4
@@ -15,6 +18,8 @@ from handful.evaluation import evaluate
 from handful.learners import R2D2, ProtoNet
 from handful.model import FewShotModel
 from handful.plan import Plan
+from handful.recipes import Recipe
+from handful.runs import Run
 from handful.training import TrainingState, seeded, train
 
 
@@ -54,6 +59,50 @@ def test_a_resumed_run_ends_in_the_same_bits(tiny: Benchmark, dropout: float) ->
     list(train(second.model, sampler(tiny), state=second))
     for name, value in whole.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[name]), name
+
+
+@pytest.mark.slow
+def test_a_run_with_a_second_loss_resumes_to_the_same_bits_and_keeps_its_classifier_out_of_the_model(
+    tiny: Benchmark, tmp_path: Path
+) -> None:
+    plan = Plan(episodes=8, classify=0.5, average="exponential", validate_every=4)
+    recipe = Recipe(width="32C", way=5, images_per_class=6, max_shot=3, plan=plan, val_query=5, val_episodes=10)
+    whole = Run(tmp_path / "whole", recipe, tiny)
+    whole.start()
+    list(whole.train())
+    first = Run(tmp_path / "parts", recipe, tiny)
+    first.start()
+    steps = first.train()
+    for _ in range(3):
+        next(steps)
+    steps.close()
+    second = Run(tmp_path / "parts", recipe, tiny)
+    second.resume()
+    list(second.train())
+    for name, value in whole.state.tensors().items():
+        assert torch.equal(value, second.state.tensors()[name]), name
+    assert whole.state.classifier is not None
+    assert whole.best().state_dict().keys() == fresh().state_dict().keys()
+
+
+def test_the_second_loss_is_the_cross_entropy_of_all_images_among_all_training_classes(tiny: Benchmark) -> None:
+    with seeded(1):
+        classifier = nn.Linear(256, len(tiny.train))
+    plans = [Plan(episodes=1, classify=weight, validate_every=0) for weight in (0.0, 0.25)]
+    alone, both = (
+        next(
+            train((state := TrainingState(fresh(), plan, deepcopy(classifier))).model, sampler(tiny), state=state)
+        ).loss
+        for plan in plans
+    )
+    model, every = fresh().train(), sampler(tiny)[0].over_classes(len(tiny.train)).query
+    expected = nn.functional.cross_entropy(classifier(model.embed(every.inputs)), every.targets.argmax(-1))
+    assert both - alone == pytest.approx(0.25 * float(expected.detach()), rel=1e-4)  # float32 sums of other order
+
+
+def test_a_second_loss_without_a_classifier_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="needs a classifier"):
+        TrainingState(fresh(), Plan(classify=0.5))
 
 
 def test_training_leaves_the_callers_random_state_alone(tiny: Benchmark) -> None:

@@ -23,17 +23,19 @@ class FewShotModel(nn.Module):
 
     def forward(self, episode: Episode) -> Tensor:
         """Logits of an episode's queries, (..., q, way); leading batch dimensions are episodes."""
-        support, query = episode.support, episode.query
-        lead = support.targets.shape[:-2]
-        n = support.targets.shape[-2]
+        support, query = self.embedded(episode)
+        return self.learner.fit(support, episode.support.targets)(query)
+
+    def embedded(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        """Features of an episode's support and query images, (..., n, *features) and (..., q, *features)."""
+        support, query = episode.support.inputs, episode.query.inputs
+        *lead, n, _ = episode.support.targets.shape
+        depth = len(lead)
         if self.training and not self.together:
-            predict = self.learner.fit(self.embed(support.inputs, len(lead) + 1), support.targets)
-            return predict(self.embed(query.inputs, len(lead) + 1))
+            return self.embed(support, depth + 1), self.embed(query, depth + 1)
         # one pass, so that support and query share batch statistics
-        features = self.embed(torch.cat([support.inputs, query.inputs], dim=len(lead)), len(lead) + 1)
-        return self.learner.fit(features.narrow(len(lead), 0, n), support.targets)(
-            features.narrow(len(lead), n, features.shape[len(lead)] - n)
-        )
+        features = self.embed(torch.cat([support, query], dim=depth), depth + 1)
+        return features.narrow(depth, 0, n), features.narrow(depth, n, features.shape[depth] - n)
 
     def adapt(self, support: LabelledSet) -> Predictor:
         """Learn the support's classes; the predictor takes query inputs (..., q, *shape) and gives logits."""

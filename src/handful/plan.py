@@ -31,6 +31,9 @@ class Plan:
     """Weight decay on weights of two or more dimensions: decoupled from Adam's steps, part of the gradient for sgd."""
     label_smoothing: float = 0.0
     """Share of each query's target that is spread over all classes."""
+    classify: float = 0.0
+    """Weight of a second loss: to tell all classes of the training split apart, by a linear layer that training alone
+    has."""
     average: Literal["none", "exponential", "uniform"] = "none"
     """Which average of the weights along the run is validated and kept as the best, if not the weights themselves."""
     average_decay: float = 0.999
@@ -50,7 +53,7 @@ class Plan:
         for name in ("episodes", "episodes_per_step", "decay_every"):
             if getattr(self, name) < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
-        for name in ("validate_every", "patience", "clip", "weight_decay"):
+        for name in ("validate_every", "patience", "clip", "weight_decay", "classify"):
             if getattr(self, name) < 0:
                 raise InvalidOptionError(f"{name} must not be negative, but got {getattr(self, name)}.")
         if not (self.rate > 0 and math.isfinite(self.rate)):

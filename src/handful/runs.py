@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from handful import __version__, data
 from handful.checkpoint import read_checkpoint, write_checkpoint
@@ -53,7 +53,7 @@ class Run:
         self.folder, self.recipe, self.benchmark = folder, recipe, benchmark
         self.model = build(recipe, benchmark.train.image_shape).to(device)
         self.episodes = _episodes(recipe, benchmark)
-        self.state = TrainingState(self.model, recipe.plan)
+        self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark))
 
     def start(self) -> None:
         """Create the folder; one that already holds a run is left alone."""
@@ -136,6 +136,17 @@ class Run:
         }
         with (self.folder / LOG).open("a") as file:
             file.write(json.dumps(line) + os.linesep)
+
+
+def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark) -> nn.Module | None:
+    """A linear layer from the model's features to all training classes, if the plan has a use for it."""
+    if not recipe.plan.classify:
+        return None
+    device = next(model.parameters()).device
+    with torch.no_grad():
+        size = model.eval().embed(torch.zeros(1, *benchmark.train.image_shape, device=device)).numel()
+    with seeded(recipe.seed):
+        return nn.Linear(size, len(benchmark.train)).to(device)
 
 
 def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:

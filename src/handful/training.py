@@ -11,16 +11,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from handful.averaging import WeightAverage
 from handful.episodes import Episode, EpisodeSampler
 from handful.episodes.counter import random_words
-from handful.errors import CheckpointError, DivergedError, NotFiniteError, NotPositiveDefiniteError
+from handful.errors import (
+    CheckpointError,
+    DivergedError,
+    InvalidOptionError,
+    NotFiniteError,
+    NotPositiveDefiniteError,
+)
 from handful.metrics import accuracy
 from handful.model import FewShotModel
 from handful.plan import Plan
 
+_CLASSIFIER = "classifier."
 Scores = Mapping[str, float]
 """Named validation accuracies, for example {"1-shot": 0.61, "5-shot": 0.75}."""
 
@@ -44,12 +51,18 @@ class Progress:
 class TrainingState:
     """All that the rest of a run depends on: weights, optimiser, best scores. Saved, it can go on."""
 
-    def __init__(self, model: FewShotModel, plan: Plan) -> None:
+    def __init__(self, model: FewShotModel, plan: Plan, classifier: nn.Module | None = None) -> None:
         self.model, self.plan = model, plan
+        self.classifier = classifier
+        """From features to a logit for each class of the training split, for the plan's second loss."""
+        if plan.classify and classifier is None:
+            raise InvalidOptionError(f"A plan with classify = {plan.classify:g} needs a classifier of all classes.")
         self.episode = 0
         self.last_improvement = 0
         self.best: dict[str, float] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if classifier is not None:
+            self.parameters |= {f"{_CLASSIFIER}{name}": p for name, p in classifier.named_parameters()}
         decayed = [p for p in self.parameters.values() if p.ndim > 1]
         others = [p for p in self.parameters.values() if p.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -72,6 +85,8 @@ class TrainingState:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that is a tensor, by name; `restore` takes it back."""
         saved = model_tensors(self.model)
+        if self.classifier is not None:
+            saved |= {f"{_CLASSIFIER}{name}": value.detach() for name, value in self.classifier.state_dict().items()}
         for name, parameter in self.parameters.items():
             for key, value in self.optimiser.state.get(parameter, {}).items():
                 saved[f"optimiser.{key}.{name}"] = torch.as_tensor(value).detach()
@@ -87,9 +102,9 @@ class TrainingState:
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Continue from what `tensors` and `facts` gave, to the same bits."""
         try:
-            self.model.load_state_dict(
-                {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-            )
+            self.model.load_state_dict(_below("model.", tensors))
+            if self.classifier is not None:
+                self.classifier.load_state_dict(_below(_CLASSIFIER, tensors))
             for name, parameter in self.parameters.items():
                 keys = [key for key in tensors if key.startswith("optimiser.") and key.split(".", 2)[2] == name]
                 self.optimiser.state[parameter] = {key.split(".", 2)[1]: tensors[key].clone() for key in keys}
@@ -155,8 +170,8 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     model.train()
     episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(device)
     with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
-        logits = _logits(state, episode, rate)
-    loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing))
+        logits, second = _answers(state, episode, rate)
+    loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing)) + second
     value = float(loss.detach())
     if not math.isfinite(value):
         raise DivergedError(_diverged(f"The loss became {value}", state, rate))
@@ -170,12 +185,20 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device:
     return value, float(accuracy(logits.detach(), episode.query.targets).mean())
 
 
-def _logits(state: TrainingState, episode: Episode, rate: float) -> Tensor:
+def _answers(state: TrainingState, episode: Episode, rate: float) -> tuple[Tensor, Tensor | float]:
+    """The query logits, and the plan's second loss times its weight: 0 without one."""
+    model, weight = state.model, state.plan.classify
     try:
-        logits: Tensor = state.model(episode)
-        return logits
+        support, query = model.embedded(episode)
+        logits = model.learner.fit(support, episode.support.targets)(query)
     except (NotFiniteError, NotPositiveDefiniteError) as error:
         raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
+    if state.classifier is None or not weight:
+        return logits, 0.0
+    within = torch.cat([episode.support.targets, episode.query.targets], dim=-2).argmax(-1)
+    classes = episode.classes.gather(-1, within).flatten()
+    features = torch.cat([support, query], dim=within.ndim - 1).flatten(0, within.ndim - 1).flatten(1)
+    return logits, weight * nn.functional.cross_entropy(state.classifier(features), classes)
 
 
 def _diverged(what: str, state: TrainingState, rate: float) -> str:
@@ -183,6 +206,10 @@ def _diverged(what: str, state: TrainingState, rate: float) -> str:
         f"{what} at episode {state.episode} with learning rate {rate:g}. The last checkpoint is kept. "
         f"Lower the learning rate, set a gradient clip, or raise lam."
     )
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def model_tensors(model: FewShotModel) -> dict[str, Tensor]:
