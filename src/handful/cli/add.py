@@ -8,6 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
+from handful.cli.updating import updating
 from handful.errors import InvalidOptionError
 
 
@@ -26,12 +27,17 @@ class Add:
 
     def run(self) -> int:
         """Update the file and say what changed."""
-        from handful.estimator import FewShotClassifier
-        from handful.estimator.pictures import pictures
-
         prepare("cpu", self.threads)
         if not self.label and (len(self.images) != 1 or not self.images[0].is_dir()):
             raise InvalidOptionError("Say what the images show with --label, or give one folder of class folders.")
+        with updating(self.classifier):
+            self._update()
+        return 0
+
+    def _update(self) -> None:
+        from handful.estimator import FewShotClassifier
+        from handful.estimator.pictures import pictures
+
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_
         classes, before = set(clf.classes_), len(clf.labels_)
@@ -46,4 +52,3 @@ class Add:
         if new:
             print(f"New classes: {', '.join(new)}")
         print(f"Accuracy: {clf.score_estimate_}")
-        return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
+from handful.cli.updating import updating
 from handful.errors import InvalidOptionError
 
 
@@ -26,11 +27,16 @@ class Forget:
 
     def run(self) -> int:
         """Update the file and say what changed."""
-        from handful.estimator import FewShotClassifier
-
         prepare("cpu", self.threads)
         if bool(self.images) == bool(self.label):
             raise InvalidOptionError("Say what to forget: --images IMAGES... or --label NAME, one of the two.")
+        with updating(self.classifier):
+            self._update()
+        return 0
+
+    def _update(self) -> None:
+        from handful.estimator import FewShotClassifier
+
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_
         before = len(clf.labels_)
@@ -41,4 +47,3 @@ class Forget:
         clf.save(self.classifier, thumbnails=pictured)
         print(f"{self.classifier}: {before - len(clf.labels_)} images forgotten, {len(clf.labels_)} left")
         print(f"Accuracy: {clf.score_estimate_}")
-        return 0

@@ -138,11 +138,10 @@ def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources:
     given = options.lam if options.learner == "ridge" else "auto"
     lam = _ridge_lam(options, centred, targets, codes) if given == "auto" else _positive(given)
     state = State(options, classes, codes, tuple(sources), origin, factorise(centred, lam), lam, 1.0, len(codes))
-    if options.learner != "ridge" and options.lam != "auto":
-        return _calibrated(replace(state, head_lam=_positive(options.lam)))
-    multiples = chosen.grid or (lam / size_of(centred),)
-    tried = (_calibrated(replace(state, head_lam=multiple * size_of(centred))) for multiple in multiples)
-    return min(tried, key=lambda each: each.loss)
+    candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
+    if options.lam != "auto":
+        candidates = [_positive(options.lam)]
+    return min((_calibrated(replace(state, head_lam=each)) for each in candidates), key=lambda each: each.loss)
 
 
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:

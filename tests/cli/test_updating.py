@@ -1,0 +1,83 @@
+"""Two commands that change one classifier at the same time: both changes are in the file afterwards."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from handful.cli.updating import updating
+from handful.estimator import FewShotClassifier
+from tests.estimator.drawings import SHAPES, drawing, write_folder
+
+
+def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.handful"
+    path.write_text("old")
+    seen: list[str] = []
+
+    def wait() -> None:
+        with updating(path):
+            seen.append(path.read_text())
+
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        said = ""
+        while "another command is changing" not in said:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+        assert not seen
+        (tmp_path / "new").write_text("new")
+        (tmp_path / "new").replace(path)
+        assert not seen
+    waiting.join(timeout=60)
+    assert seen == ["new"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.handful"]
+
+
+def test_a_command_that_failed_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "a.handful"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="on purpose"), updating(path):
+        raise ValueError("on purpose")
+    with updating(path), path.open("rb") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with updating(tmp_path / "missing"):
+        pass
+
+
+@pytest.mark.slow
+def test_simultaneous_commands_lose_no_update(tmp_path: Path) -> None:
+    file = tmp_path / "shapes.handful"
+    names = list(SHAPES)[:3]
+    FewShotClassifier(cache=False).fit(write_folder(tmp_path / "shapes", dict.fromkeys(names, 2))).save(file)
+    images = []
+    for number in range(3):
+        images.append(tmp_path / f"{number}.png")
+        drawing(names[0], 50 + number).save(images[-1])
+    environment = os.environ | {"HANDFUL_DATA": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "handful", "add", file, image, "--label", f"new{number}"], env=environment
+        )
+        for number, image in enumerate(images)
+    ]
+    assert [each.wait(timeout=300) for each in running] == [0] * 3
+    clf = FewShotClassifier.load(file, cache=False)
+    assert set(clf.classes_) == {*names, "new0", "new1", "new2"}
+    everything = [tmp_path / "shapes" / name / f"{seed}.png" for name in names for seed in range(2)]
+    labels = [name for name in names for _ in range(2)] + [f"new{number}" for number in range(3)]
+    fresh = FewShotClassifier(cache=False).fit([*everything, *images], labels)
+    # exact to rounding, whatever the order in which the three came
+    np.testing.assert_allclose(clf.predict_proba(images), fresh.predict_proba(images), atol=1e-6)
