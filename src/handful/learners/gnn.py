@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.chunks import by_chunks
+from handful.learners.vote import start_as_vote
 
 LEAK = 0.01
 
 
 class GNN(BaseLearner):
     """One graph a query, so a query never sees another. Labels are part of the nodes: the way is fixed.
+
+    The logits start as a vote of the neighbours' labels, and the embedding learns from the first episode on.
 
     `growth` numbers are appended by each of `layers` layers; `hidden` is the width of the adjacency's network, 2, 2, 1,
     1 times. The network compares all pairs of nodes: give it embeddings of few features, such as the paper's 64.
@@ -40,6 +43,7 @@ class GNN(BaseLearner):
             _ByRow(nn.Linear(2 * width, growth), nn.BatchNorm1d(growth), nn.LeakyReLU(LEAK)) for width in widths[:-1]
         )
         self.classify = nn.Linear(2 * widths[-1], way)
+        start_as_vote(self.classify, widths[-1] + features, way)
         self._node_size, self._widest = widths[0], 2 * hidden
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:

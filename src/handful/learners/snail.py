@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.order import shuffled
+from handful.learners.vote import start_as_vote
 
 Streams = tuple[Tensor, Tensor]
 """Activations at the support's positions (b, n, c) and at the last position, for each query (b, q, c)."""
@@ -26,7 +27,8 @@ class SNAIL(BaseLearner):
 
     No position looks ahead, so the support's activations are the same for all queries: they are computed once, and each
     query adds its own last position. The convolutions reach back over `shot` examples of each class; longer sequences
-    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled.
+    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled. Before
+    anything is learnt, the last block passes labels on by likeness and the logits are their vote.
     """
 
     def __init__(self, features: int, way: int = 5, *, shot: int = 1, width: int = 128) -> None:
@@ -35,16 +37,16 @@ class SNAIL(BaseLearner):
             raise InvalidOptionError(f"shot must be at least 1 and width at least 4, but got {shot} and {width}.")
         self.limits = Limits(way=way, order_dependent=True)
         dilations = [2**power for power in range(math.ceil(math.log2(way * shot + 1)))]
-        blocks: list[_Attention | _Convolutions] = []
-        channels = features + way
-        for keys, values in ((width // 2, width // 4), (2 * width, width), (4 * width, 2 * width)):
-            if blocks:
-                blocks.append(_Convolutions(channels, width, dilations))
-                channels = blocks[-1].channels
-            blocks.append(_Attention(channels, keys, values))
-            channels = blocks[-1].channels
-        self.blocks = nn.ModuleList(blocks)
-        self.classify = nn.Linear(channels, way)
+        first = _Attention(features + way, width // 2, width // 4)
+        second = _Convolutions(first.channels, width, dilations)
+        third = _Attention(second.channels, 2 * width, width)
+        fourth = _Convolutions(third.channels, width, dilations)
+        last = _Attention(fourth.channels, 4 * width, 2 * width)
+        self.blocks = nn.ModuleList([first, second, third, fourth, last])
+        self.classify = nn.Linear(last.channels, way)
+        labels = min(way, 2 * width)
+        last.pass_on(features, labels)
+        start_as_vote(self.classify, fourth.channels, labels)
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
@@ -74,6 +76,17 @@ class _Attention(nn.Module):
         self.channels = channels + values
         self.project = nn.Linear(channels, 2 * keys + values)
         self.sizes = (keys, keys, values)
+        with torch.no_grad():
+            for parameter in self.project.parameters():  # attention starts by likeness, not at random
+                parameter[keys : 2 * keys] = parameter[:keys]
+
+    def pass_on(self, first: int, count: int) -> None:
+        """Begin with values that are the inputs `first` to `first` + `count` as they are."""
+        start = 2 * self.sizes[0]
+        with torch.no_grad():
+            self.project.bias[start : start + count] = 0
+            self.project.weight[start : start + count] = 0
+            self.project.weight[start : start + count, first : first + count] = torch.eye(count)
 
     def forward(self, streams: Streams) -> Streams:
         """Append what each position reads from itself and those before it."""

@@ -65,7 +65,7 @@ QUICK = {
     "matching-fce": Quick("matching", {"context": True}, rate=1e-3),
     "siamese": Quick("siamese", {"hidden": 512}),
     "relation": Quick("relation", {"channels": 32, "average": True}, way=5, per_step=4, episodes=16_000),
-    "gnn": Quick("gnn", _FIVE, way=5, per_step=4, episodes=16_000),
+    "gnn": Quick("gnn", {**_FIVE, "hidden": 48}, way=5, per_step=4, episodes=16_000),
     "snail": Quick("snail", {**_FIVE, "width": 64}, way=5, rate=1e-3, per_step=8, episodes=20_000),
     "maml": Quick(
         "maml",
