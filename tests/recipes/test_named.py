@@ -10,6 +10,7 @@ import pytest
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
 from handful.recipes.ours import SWITCHES
+from handful.recipes.settings import SETTINGS
 from handful.runs import build
 
 
@@ -25,6 +26,14 @@ def test_episodes_have_the_papers_sizes() -> None:
     for name, expected in sizes.items():
         recipe = named_recipe(name)
         assert (recipe.way, recipe.way * recipe.images_per_class) == expected, name
+
+
+def test_every_episode_fits_its_data_set() -> None:
+    for name, entry in NAMED.items():
+        recipe, setting = entry.recipe, SETTINGS[entry.recipe.data]
+        assert recipe.way <= setting.classes, name
+        assert recipe.max_shot < recipe.images_per_class <= setting.images, name
+        assert recipe.val_query + max(recipe.val_shots) <= setting.images, name
 
 
 def test_the_authors_code_and_the_text_differ_where_they_are_known_to() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from handful.cli import main
+from handful.data.table import Benchmark
 
 QUICK = ["--episodes", "2", "--width", "32C", "--test-episodes", "40", "--threads", "1"]
 
@@ -92,6 +93,25 @@ def test_the_modern_recipe_keeps_averaged_weights(small_root: Path, tmp_path: Pa
     facts = json.loads((tmp_path / "table1.json").read_text())
     assert [cell["recipe"] for cell in facts["cells"]] == ["cifar-fs/r2d2-64C/modern"] * 2
     assert facts["cells"][0]["manifests"][0]["episodes"] >= 1
+
+
+@pytest.mark.slow
+def test_a_run_of_handful_train_fills_a_row(small: Benchmark, tmp_path: Path) -> None:
+    name = "cifar-fs/r2d2-64C/authors"
+    words = ["--width", "32C", "--episodes", "2", "--schedule", "cosine", "--threads", "1"]
+    made = tmp_path / "runs" / "mine"
+    assert main(["train", "--out", str(made), "--recipe", name, *words]) == 0
+    noted = json.loads((made / "manifest.json").read_text())
+    assert (noted["episodes"], noted["data"], len(noted["content"])) == (2, "cifar-fs", 64)
+    assert noted["seconds"] > 0
+    only = ["--only", "cifar-fs/r2d2-64C", "--test-episodes", "40"]
+    assert main(["reproduce", "table1", *words, *only, "--out", str(tmp_path)]) == 0
+    cell = json.loads((tmp_path / "table1.json").read_text())["cells"][0]
+    assert cell["manifests"][0]["sessions"] == noted["sessions"]
+    assert cell["shortfall"].startswith(
+        "32C in place of 64C; cosine in place of step schedule; trained for 2 of 120,000"
+    )
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
 
 
 @pytest.mark.slow

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from handful.data.table import Benchmark
-from handful.errors import DataError
+from handful.errors import CheckpointError, DataError
 from handful.reproduce.jobs import Job, advance, job
-from handful.reproduce.manifest import MANIFEST, Manifest
-from handful.runs import CPU, LAST
+from handful.reproduce.manifest import MANIFEST, Manifest, Session
+from handful.reproduce.tables import minutes_told
+from handful.runs import CPU, LAST, Run
 from handful.training import Progress, TrainingState
 
 NAME = "cifar-fs/protonet-64C-1shot/authors"
@@ -44,6 +46,27 @@ def test_folders_follow_the_recipe_and_the_seed(tmp_path: Path) -> None:
     assert job(NAME, 0, tmp_path).folder.name.startswith("cifar-fs--protonet-64C-1shot--authors-")
 
 
+def test_a_cut_cosine_schedule_ends_at_the_cut_and_a_step_schedule_stays(tmp_path: Path) -> None:
+    modern = job("cifar-fs/r2d2-64C/modern", 0, tmp_path, episodes=300)
+    assert modern.recipe.plan.rate_at(300) == pytest.approx(0.0, abs=1e-12)  # cos(pi) in floating point
+    assert modern.changes == ""
+    assert modern.recipe.plan.rate_at(150) == pytest.approx(modern.recipe.plan.rate / 2)
+    authors = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, episodes=300)
+    assert authors.recipe.plan.rate_at(299) == authors.recipe.plan.rate
+    cosine = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, episodes=300, width="32C", schedule="cosine")
+    assert cosine.recipe.plan.rate_at(300) == pytest.approx(0.0, abs=1e-12)
+    assert cosine.changes == "32C in place of 64C; cosine in place of step schedule"
+
+
+def test_a_cosine_run_cut_by_time_tells_how_far_its_rate_fell(tmp_path: Path) -> None:
+    planned = job("cifar-fs/r2d2-64C/modern", 0, tmp_path)
+    half = planned.recipe.plan.episodes // 2
+    session = Session("now", 1.0, 0, half, {}, {})
+    manifest = Manifest(planned.name, planned.recipe, planned.planned, "cifar-fs", "hash", (session,))
+    assert manifest.shortfall.endswith("episodes, its learning rate still at 50%")
+    assert replace(manifest, finished=True).shortfall == ""
+
+
 def test_a_cut_respects_several_episodes_a_step(tmp_path: Path) -> None:
     cut = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, episodes=6)
     assert (cut.recipe.plan.episodes, cut.planned) == (8, 240_000)
@@ -58,7 +81,8 @@ def test_a_run_stopped_and_called_again_ends_in_the_same_bits(small: Benchmark, 
     second = train(parts, small)
     assert (second.episodes, second.finished, len(second.sessions)) == (3, True, 2)
     assert [(session.first, session.last) for session in second.sessions] == [(0, 1), (1, 3)]
-    assert second.seconds == pytest.approx(sum(session.seconds for session in second.sessions))
+    assert second.seconds == pytest.approx(sum(session.seconds or 0 for session in second.sessions))
+    assert not second.untimed
     assert done.finished
     ends, goes = load_file(whole.folder / LAST), load_file(parts.folder / LAST)
     assert all(value.equal(goes[name]) for name, value in ends.items())
@@ -76,6 +100,31 @@ def test_the_manifest_holds_what_repeats_the_run(small: Benchmark, tmp_path: Pat
     assert "trained for 1 of 120,000" in facts["shortfall"]
     assert {"torch", "handful", "python", "numpy"} <= facts["sessions"][0]["versions"].keys()
     assert facts["sessions"][0]["machine"]["cores"] >= 1
+
+
+def test_a_run_made_by_hand_is_taken_whatever_its_folder_is_called(small: Benchmark, tmp_path: Path) -> None:
+    wanted = short(tmp_path, 1)
+    by_hand = Run(tmp_path / "runs" / "mine", wanted.recipe, small)
+    by_hand.start()
+    for _ in by_hand.train():
+        pass
+    assert short(tmp_path, 1, seed=1).folder.name != "mine"
+    found = short(tmp_path, 1)
+    assert found.folder.name == "mine"
+    before = (found.folder / LAST).stat().st_mtime_ns
+    manifest = train(found, small)
+    assert (found.folder / LAST).stat().st_mtime_ns == before
+    assert (manifest.episodes, manifest.finished, manifest.untimed) == (1, True, 1)
+    assert manifest.sessions[0].versions.keys() == {"handful", "torch"}
+    assert minutes_told(manifest) == "not recorded"
+    assert train(found, small).sessions == manifest.sessions
+
+
+def test_a_folder_with_another_recipe_than_its_name_says_is_refused(small: Benchmark, tmp_path: Path) -> None:
+    wanted = short(tmp_path, 1)
+    Run(wanted.folder, short(tmp_path, 2).recipe, small).start()
+    with pytest.raises(CheckpointError, match="holds a run of another recipe than its name says"):
+        train(wanted, small)
 
 
 def test_a_run_on_other_data_is_refused(small: Benchmark, tmp_path: Path) -> None:

@@ -44,9 +44,11 @@ class Reproduce:
     dry_run: bool = False
     """Train nothing: list the runs with the time that they would take, from a short measurement."""
     episodes: int = 0
-    """Cut every run short at so many episodes, and say so in the report. 0: as the recipe says."""
+    """Cut every run short at so many episodes, and say so in the report; a cosine schedule ends there. 0: no cut."""
     width: Literal["32C", "64C", "wide"] | None = None
     """Another embedding than the recipes', and say so in the report."""
+    schedule: Literal["step", "cosine", "constant"] | None = None
+    """Another course of the learning rate than the recipes', and say so in the report; cosine suits short runs."""
     test_episodes: int = 10_000
     """Test episodes of each column."""
     checkpoint: Literal["shot", "mean", "last"] = "shot"
@@ -94,6 +96,7 @@ class Reproduce:
             minutes=self.budget,
             episodes=self.episodes,
             width=self.width,
+            schedule=self.schedule,
             test_episodes=self.test_episodes,
             checkpoint=self.checkpoint,
             device=device,

@@ -45,6 +45,7 @@ class Train:
         """Train, showing a progress bar on a terminal; prints where the run is and its best scores."""
         from tqdm import tqdm
 
+        from handful.reproduce.manifest import record_by_hand
         from handful.runs import RECIPE, Run, benchmark_of, read_recipe
 
         device = prepare(self.device, self.threads)
@@ -52,6 +53,7 @@ class Train:
         recipe = read_recipe(self.out) if resuming else self._recipe()
         run = Run(self.out, recipe, benchmark_of(recipe), device)
         run.resume() if resuming else run.start()
+        record = record_by_hand(run)
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
         with (
             stop_requests() as requests,
@@ -64,8 +66,10 @@ class Train:
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)
                 if progress.scores:
                     bar.write(_validation(progress))
+                    record.write()
                 if requests or (self.minutes and progress.seconds > 60 * self.minutes):
                     steps.close()
+        record.write()
         best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
         word = "Done" if run.state.finished else "Stopped"
         print(f"{word}: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")

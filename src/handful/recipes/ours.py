@@ -90,6 +90,12 @@ def with_options(**options: Option) -> Callable[[Recipe], Recipe]:
     return lambda recipe: replace(recipe, options={**recipe.options, **options})
 
 
+def _five_way(recipe: Recipe) -> Recipe:
+    """As many images an episode as before, where a class has so many."""
+    images = min(recipe.way * recipe.images_per_class // 5, SETTINGS[recipe.data].images)
+    return replace(recipe, way=5, images_per_class=images)
+
+
 SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "lam-learnt": with_options(learn_lam=True),
     "lam-as-printed": with_options(lam_per_example=False),
@@ -99,7 +105,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "last-block-alone": lambda recipe: replace(recipe, concatenate=False),
     "statistics-apart": lambda recipe: replace(recipe, together=False),
     "no-dropout": lambda recipe: replace(recipe, dropout=0.0),
-    "five-way": lambda recipe: replace(recipe, way=5, images_per_class=recipe.way * recipe.images_per_class // 5),
+    "five-way": _five_way,
     "one-shot": lambda recipe: replace(recipe, min_shot=1, max_shot=1),
     "slow-decay": lambda recipe: replace(recipe, plan=replace(recipe.plan, decay=0.99)),
 }

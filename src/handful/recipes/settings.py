@@ -11,6 +11,7 @@ from handful.recipes.recipe import Recipe
 Variant = Literal["paper", "authors", "modern", "modern-sgd"]
 """What the text says; what released code does; the best that we know, with Adam or with SGD."""
 Width = Literal["32C", "64C", "wide"]
+Schedule = Literal["step", "cosine", "constant"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Setting:
     scale: float
     val_query: int
     classes: int
+    images: int
+    """Images of a class."""
     table: str
 
     @property
@@ -40,9 +43,9 @@ class Setting:
 
 
 SETTINGS = {
-    "omniglot": Setting(60, 10, 0.0, 10.0, 15, 4112, "table 2"),
-    "cifar-fs": Setting(20, 12, 0.4, 10.0, 43, 64, "table 1"),
-    "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 43, 64, "table 1"),
+    "omniglot": Setting(60, 10, 0.0, 10.0, 15, 4112, 20, "table 2"),
+    "cifar-fs": Setting(20, 12, 0.4, 10.0, 43, 64, 600, "table 1"),
+    "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 43, 64, 600, "table 1"),
 }
 PLAN = Plan(validate_every=500)
 EPOCH = 100

@@ -12,7 +12,7 @@ import torch
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
-from handful.recipes.settings import Width
+from handful.recipes.settings import Schedule, Width
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
@@ -20,6 +20,7 @@ from handful.reproduce.jobs import Job, Watch, advance, job
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
+from handful.reproduce.tables import minutes_told
 from handful.runs import CPU
 
 Say = Callable[[str], None]
@@ -35,6 +36,7 @@ class Options:
     minutes: float = 0.0
     episodes: int = 0
     width: Width | None = None
+    schedule: Schedule | None = None
     test_episodes: int = 10_000
     test_seed: int = 0
     checkpoint: Checkpoint = "shot"
@@ -95,9 +97,8 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
                 if name is None:
                     continue
                 found = True
-                runs = tuple(
-                    job(name, seed, options.out, options.episodes, options.width) for seed in range(options.seeds)
-                )
+                how = (options.episodes, options.width, options.schedule)
+                runs = tuple(job(name, seed, options.out, *how) for seed in range(options.seeds))
                 planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
             if not found and row.numbers[index] is not None:
                 planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
@@ -143,8 +144,7 @@ def train_all(
 
 
 def _told(manifest: Manifest) -> str:
-    time_told = f"{manifest.seconds / 60:.1f} minutes of training"
-    return f"{manifest.shortfall or 'complete'} ({time_told})"
+    return f"{manifest.shortfall or 'complete'} (minutes of training: {minutes_told(manifest)})"
 
 
 def draw_sets(

@@ -1,10 +1,13 @@
-"""The runs that an experiment needs: one folder a recipe and seed, trained as far as the time allows, resumable."""
+"""The runs that an experiment needs: one folder a recipe and seed, trained as far as the time allows, resumable.
+
+A run is known by its recipe: one that was made by hand is taken for an experiment's own when its folder, whatever its
+name, stands beside the others and its recipe is the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +15,11 @@ from pathlib import Path
 import torch
 
 from handful.data.table import Benchmark
-from handful.errors import DivergedError
+from handful.errors import CheckpointError, DivergedError
 from handful.recipes import NAMED, Recipe
-from handful.recipes.settings import Width
-from handful.reproduce.manifest import Manifest, Session, machine, now, read_sessions, versions, write_manifest
-from handful.runs import RECIPE, Run
+from handful.recipes.settings import Schedule, Width
+from handful.reproduce.manifest import Manifest, Record
+from handful.runs import RECIPE, Run, read_recipe
 from handful.training import Progress
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
@@ -34,19 +37,36 @@ class Job:
     folder: Path
 
 
-def job(name: str, seed: int, out: Path, episodes: int = 0, width: Width | None = None) -> Job:
-    """The run of a named recipe; `episodes` cuts it short, `width` takes another embedding, and both are told."""
+def job(
+    name: str, seed: int, out: Path, episodes: int = 0, width: Width | None = None, schedule: Schedule | None = None
+) -> Job:
+    """The run of a named recipe; `episodes` cuts it short, `width` and `schedule` replace the recipe's; all is told."""
     named = NAMED[name].recipe
-    recipe = replace(named, seed=seed)
-    changes = ""
+    plan, changes = named.plan, []
     if width is not None and width != named.width:
-        recipe, changes = replace(recipe, width=width), f"{width} in place of {named.width}"
-    if episodes and episodes < named.plan.episodes:
-        per_step = named.plan.episodes_per_step
-        episodes = -(-episodes // per_step) * per_step
-        recipe = replace(recipe, plan=replace(recipe.plan, episodes=episodes))
-    folder = f"{name.replace('/', '--')}-{_short_hash(recipe)}"
-    return Job(name, recipe, named.plan.episodes, changes, out / "runs" / folder)
+        changes.append(f"{width} in place of {named.width}")
+    if schedule is not None and schedule != plan.schedule:
+        changes.append(f"{schedule} in place of {plan.schedule} schedule")
+        plan = replace(plan, schedule=schedule)
+    if episodes and episodes < plan.episodes:
+        plan = replace(plan, episodes=-(-episodes // plan.episodes_per_step) * plan.episodes_per_step)
+    recipe = replace(named, seed=seed, width=width or named.width, plan=plan)
+    return Job(name, recipe, named.plan.episodes, "; ".join(changes), _folder(out / "runs", name, recipe))
+
+
+def _folder(runs: Path, name: str, recipe: Recipe) -> Path:
+    """Where the run is: under its own name, else any folder whose recipe is the same, else where it will be."""
+    own = runs / f"{name.replace('/', '--')}-{_short_hash(recipe)}"
+    if (own / RECIPE).exists():
+        return own
+    return next((path.parent for path in sorted(runs.glob(f"*/{RECIPE}")) if _has(path.parent, recipe)), own)
+
+
+def _has(folder: Path, recipe: Recipe) -> bool:
+    try:
+        return read_recipe(folder) == recipe
+    except CheckpointError:  # a run of another version, which is no run of this recipe
+        return False
 
 
 def _short_hash(recipe: Recipe) -> str:
@@ -65,9 +85,8 @@ def advance(
     A loss that is not finite ends the run; that is a result too, and the manifest says so.
     """
     run = Run(job.folder, job.recipe, benchmark, device)
-    run.resume() if (job.folder / RECIPE).exists() else run.start()
-    base = Manifest(job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes)
-    record = _Record(base, job.folder, read_sessions(job.folder, content), run)
+    _resume(run) if (job.folder / RECIPE).exists() else run.start()
+    record = Record(Manifest(job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes), run)
     try:
         for progress in watch(job.name, job.recipe.plan.episodes, steps := run.train()):
             if progress.scores:
@@ -82,19 +101,9 @@ def advance(
     return record.write()
 
 
-class _Record:
-    """Keeps the manifest of a run up to date while it trains."""
-
-    def __init__(self, base: Manifest, folder: Path, sessions: tuple[Session, ...], run: Run) -> None:
-        self.base, self.folder, self.sessions, self.run = base, folder, sessions, run
-        self.first, self.begun, self.clock = run.state.episode, now(), time.perf_counter()
-        self.failure = ""
-
-    def write(self) -> Manifest:
-        """Write and return the manifest as things stand."""
-        last, seconds = self.run.state.episode, time.perf_counter() - self.clock
-        here = Session(self.begun, round(seconds, 2), self.first, last, versions(), machine())
-        sessions = (*self.sessions, here) if last > self.first else self.sessions
-        manifest = replace(self.base, sessions=sessions, finished=self.run.state.finished, failure=self.failure)
-        write_manifest(self.folder, manifest)
-        return manifest
+def _resume(run: Run) -> None:
+    if read_recipe(run.folder) != run.recipe:
+        raise CheckpointError(
+            f"{run.folder} holds a run of another recipe than its name says. Give it another name, or remove it."
+        )
+    run.resume()

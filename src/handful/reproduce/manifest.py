@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import torch
 from handful import __version__
 from handful.errors import CheckpointError, DataError
 from handful.files import write_atomically
-from handful.recipes import Recipe
+from handful.recipes import NAMED, Recipe
+from handful.reproduce.episode_set import content_hash
+from handful.runs import RECIPE, Run
 
 MANIFEST = "manifest.json"
 
@@ -26,7 +29,8 @@ class Session:
     """A stretch of training without interruption."""
 
     begun: str
-    seconds: float
+    seconds: float | None
+    """None for training that left no record of its time."""
     first: int
     last: int
     versions: dict[str, str]
@@ -56,8 +60,13 @@ class Manifest:
 
     @property
     def seconds(self) -> float:
-        """Training time so far, over all sessions."""
-        return sum(session.seconds for session in self.sessions)
+        """Training time so far, over all sessions that recorded it."""
+        return sum(session.seconds or 0.0 for session in self.sessions)
+
+    @property
+    def untimed(self) -> int:
+        """Episodes of which no time was recorded."""
+        return sum(session.last - session.first for session in self.sessions if session.seconds is None)
 
     @property
     def shortfall(self) -> str:
@@ -66,8 +75,15 @@ class Manifest:
         if self.failure:
             words.append(self.failure)
         if not self.finished or self.recipe.plan.episodes < self.planned:
-            words.append(f"trained for {self.episodes:,} of {self.planned:,} episodes")
+            words.append(f"trained for {self.episodes:,} of {self.planned:,} episodes{self._rate_left}")
         return "; ".join(words)
+
+    @property
+    def _rate_left(self) -> str:
+        plan = self.recipe.plan
+        if plan.schedule != "cosine" or self.finished:
+            return ""
+        return f", its learning rate still at {100 * plan.rate_at(self.episodes) / plan.rate:.0f}%"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the derived ones included."""
@@ -114,6 +130,42 @@ def _processor() -> str:
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it into a run's folder."""
     write_atomically(folder / MANIFEST, json.dumps(manifest.as_json(), indent=1).encode())
+
+
+class Record:
+    """Keeps the manifest of a run up to date while it trains; made before the training, after `Run.resume`."""
+
+    def __init__(self, base: Manifest, run: Run) -> None:
+        self.base, self.run = base, run
+        self.sessions = read_sessions(run.folder, base.content) or _unrecorded(run)
+        self.first, self.begun, self.clock = run.state.episode, now(), time.perf_counter()
+        self.failure = ""
+
+    def write(self) -> Manifest:
+        """Write and return the manifest as things stand."""
+        last, seconds = self.run.state.episode, time.perf_counter() - self.clock
+        here = Session(self.begun, round(seconds, 2), self.first, last, versions(), machine())
+        sessions = (*self.sessions, here) if last > self.first else self.sessions
+        manifest = replace(self.base, sessions=sessions, finished=self.run.state.finished, failure=self.failure)
+        write_manifest(self.run.folder, manifest)
+        return manifest
+
+
+def record_by_hand(run: Run) -> Record:
+    """The record of a run that a person started, under the name of its recipe if that has one."""
+    plain = replace(run.recipe, seed=0)
+    name = next((name for name, entry in NAMED.items() if entry.recipe == plain), "none")
+    benchmark, planned = run.benchmark, run.recipe.plan.episodes
+    return Record(Manifest(name, run.recipe, planned, benchmark.name, content_hash(benchmark)), run)
+
+
+def _unrecorded(run: Run) -> tuple[Session, ...]:
+    """A session for what was trained without a manifest: its recipe and episodes are known, its time is not."""
+    if not run.state.episode:
+        return ()
+    facts = json.loads((run.folder / RECIPE).read_text())
+    known = {name: str(facts[name]) for name in ("handful", "torch") if name in facts}
+    return (Session("unknown", None, 0, run.state.episode, known, {"processor": "unknown", "threads": 0}),)
 
 
 def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handful.reproduce.experiments import Column
+from handful.reproduce.manifest import Manifest
 from handful.reproduce.results import Cell, Pair, Results
 
 HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "agrees?", "trained")
@@ -98,12 +99,20 @@ def manifest_lines(results: Results) -> Lines:
                 name,
                 str(seed),
                 f"{manifest.episodes:,} of {manifest.planned:,}",
-                f"{manifest.seconds / 60:.1f}",
+                minutes_told(manifest),
                 f"{manifest.data} {manifest.content[:12]}",
                 f"{session.machine['processor']} x {session.machine['threads']}" if session else NONE,
             )
         )
     return Lines("Runs", MANIFEST_HEAD, tuple(rows))
+
+
+def minutes_told(manifest: Manifest) -> str:
+    """The minutes of a run's training, as far as they were recorded."""
+    known = f"{manifest.seconds / 60:.1f}"
+    if not manifest.untimed:
+        return known
+    return "not recorded" if not manifest.seconds else f"{known} and more not recorded"
 
 
 def summary(results: Results) -> str:
