@@ -1,8 +1,11 @@
 """Every learner has a recipe that trains it in minutes and one with its originators' hyper-parameters."""
 
+import torch
+
 from handful.learners.registry import BUILDERS
 from handful.recipes import NAMED, named_recipe
 from handful.recipes.learners import QUICK
+from handful.training import smoothed
 
 
 def test_every_learner_has_a_quick_recipe_of_one_shot_problems():
@@ -17,7 +20,18 @@ def test_every_learner_of_other_authors_has_a_recipe_of_theirs():
     assert known == set(BUILDERS) - {"softmax"}  # which is new here
 
 
-def test_the_transductive_originals_say_so():
-    for name in ("omniglot/maml-64C-1shot/authors", "mini-imagenet/meta-lstm-32C-5shot/authors"):
-        assert named_recipe(name).options["statistics"] == "batch"
-    assert named_recipe("omniglot/maml-32C/quick").options.get("statistics", "support") == "support"
+def test_the_one_transductive_original_says_so():
+    transductive = {name for name, entry in NAMED.items() if entry.recipe.options.get("statistics") == "batch"}
+    assert transductive == {name for name in NAMED if "/maml-" in name and name.endswith("/authors")}
+
+
+def test_models_for_all_shots_do_not_add_up_examples():
+    for name, entry in NAMED.items():
+        if entry.recipe.learner == "relation" and entry.recipe.min_shot < entry.recipe.max_shot:
+            assert entry.recipe.options["average"], name
+
+
+def test_label_smoothing_of_metaoptnet_leaves_nine_tenths_to_the_true_class():
+    recipe = named_recipe("mini-imagenet/svm-resnet12/metaoptnet")
+    targets = smoothed(torch.eye(recipe.way), recipe.plan.label_smoothing)
+    torch.testing.assert_close(targets.diagonal(), torch.full((5,), 0.9))
