@@ -76,6 +76,7 @@ def test_validation_sees_averaged_weights_and_training_goes_on_with_its_own(tiny
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", ["exponential", "uniform"])
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 def test_a_resumed_run_ends_in_the_same_bits_averages_included(tiny: Benchmark, average: str, optimiser: str) -> None:

@@ -27,6 +27,7 @@ def test_learn_a_task_names_drawings_after_one_example_of_each() -> None:
     assert "5-way 1-shot" in shown
 
 
+@pytest.mark.slow
 def test_descending_through_ridge_lowers_the_left_out_error() -> None:
     errors = [float(each) for each in re.findall(r"error ([\d.]+)", output("differentiate_through_ridge.py"))]
     assert errors[-1] < 0.9 * errors[0]

@@ -43,6 +43,7 @@ def test_every_parameter_gets_a_gradient_from_the_training_loss(case: Case):
     assert any(grad.abs().max() > 0 for grad in grads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case.closed_form], ids=str)
 def test_gradients_of_closed_forms_equal_finite_differences(case: Case):
     learner = case.model().learner

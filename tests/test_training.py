@@ -32,6 +32,7 @@ def sampler(tiny: Benchmark, hold: int = 1) -> EpisodeSampler:
     return EpisodeSampler(tiny.train, RandomShots(6, 8, 1, 4, hold), seed=0)
 
 
+@pytest.mark.slow
 def test_training_raises_the_accuracy_on_unseen_classes(tiny: Benchmark) -> None:
     model = fresh()
     before = evaluate(model, tiny.test, 5, 1, 10, 300)

@@ -201,6 +201,7 @@ def test_loading_writes_nothing_so_that_a_cache_may_be_read_only(photos: Path, r
     assert {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]} == before
 
 
+@pytest.mark.slow
 def test_two_processes_that_add_the_same_at_once_both_end_well(tmp_path: Path, root: Path) -> None:
     photos = write_files(tmp_path / "many", class_folders(classes=20, images=20))
     body = """
@@ -217,6 +218,7 @@ def test_two_processes_that_add_the_same_at_once_both_end_well(tmp_path: Path, r
     assert leftovers(root) == []
 
 
+@pytest.mark.slow
 def test_two_processes_that_download_the_same_at_once_both_end_well(toy: Web, root: Path) -> None:
     body = """
         from handful.data.contents import Source

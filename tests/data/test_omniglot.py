@@ -53,6 +53,7 @@ def test_both_zips_give_all_classes_in_the_order_of_the_vinyals_split(zips: list
     assert len(set(found.groups)) == 50
 
 
+@pytest.mark.slow
 def test_unpacked_folders_give_the_same(zips: list[Tree]) -> None:
     """As folders look: names below the root, the halves' own folders around the alphabets, or none."""
     flat = [Tree(Path("x"), {name.split("/", 1)[1]: blob for tree in zips for name, blob in tree.files.items()})]

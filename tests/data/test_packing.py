@@ -31,6 +31,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return {f"{i:03d}.png": png(i) for i in range(60)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 def test_images_come_in_the_order_asked_for(jobs: int, photos: dict[str, bytes], tmp_path: Path) -> None:
     for path in (write_files(tmp_path / "folder", photos), write_zip(tmp_path / "x.zip", photos)):
@@ -82,6 +83,7 @@ def test_a_worker_that_dies_is_an_error_not_a_hang(
         everything(items, 2)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_caller_who_stops_early(photos: dict[str, bytes], tmp_path: Path) -> None:
     items = items_of(write_files(tmp_path / "folder", photos)) * 50
     chunks = decode_all(items, DECODING, jobs=2)

@@ -99,6 +99,7 @@ def test_the_score_estimate_is_the_accuracy_of_n_refits(learner: str, e: int, ba
     assert clf.score_estimate_.exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["logistic", "softmax"])
 @pytest.mark.parametrize("lam", [0.1, 10.0])
 def test_approximate_leave_one_out_removes_most_of_the_optimism_of_the_fit(learner: str, lam: float) -> None:

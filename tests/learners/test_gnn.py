@@ -84,6 +84,7 @@ def test_values_that_cannot_work_are_refused(options):
         GNN(6, 3, **options)
 
 
+@pytest.mark.slow
 def test_it_learns_to_gather_labels_from_the_first_episodes_on():
     torch.manual_seed(0)
     learner = GNN(8, 3, layers=1, growth=8, hidden=16)

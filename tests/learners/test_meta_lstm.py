@@ -73,6 +73,7 @@ def support_losses(meta: MetaLSTM, seed: int) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_the_learnt_update_rule_lowers_the_support_loss_of_every_new_task():
     meta = learner(rate=0.01)
     optimiser = torch.optim.Adam(meta.parameters(), 0.02)

@@ -50,6 +50,7 @@ def test_every_recipe_survives_json() -> None:
         assert recipe_from_json(json.loads(json.dumps(entry.recipe.as_json()))) == entry.recipe, name
 
 
+@pytest.mark.slow
 def test_every_recipe_can_be_built() -> None:
     seen = set()
     for name, entry in NAMED.items():

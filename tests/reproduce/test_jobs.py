@@ -72,6 +72,7 @@ def test_a_cut_respects_several_episodes_a_step(tmp_path: Path) -> None:
     assert (cut.recipe.plan.episodes, cut.planned) == (8, 240_000)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_called_again_ends_in_the_same_bits(small: Benchmark, tmp_path: Path) -> None:
     whole, parts = short(tmp_path / "whole"), short(tmp_path / "parts")
     done = train(whole, small)
