@@ -126,6 +126,29 @@ def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path:
 
 
 @pytest.mark.slow
+def test_estimates_price_each_cost_once_and_say_what_they_assume(small: Benchmark, tmp_path: Path) -> None:
+    words = ["--only", "cifar-fs/r2d2-64C", "cifar-fs/r2d2-lam-fixed", "omniglot/protonet-64C-5shot", "--width", "32C"]
+    assert main(["reproduce", "estimates", *words, "--threads", "1", "--out", str(tmp_path)]) == 0
+    facts = json.loads((tmp_path / "reproduce-estimates.json").read_text())
+    runs = {run["recipes"][0]: run for run in facts["runs"]}
+    same = runs["cifar-fs/r2d2-64C/authors"]
+    assert {"cifar-fs/r2d2-lam-fixed-1-wide/authors", "cifar-fs/r2d2-64C-lam-learnt/authors"} <= set(same["recipes"])
+    assert (same["episodes"], same["images_per_update"]) == (120_000, 240)
+    steps, validations = 120_000 * same["seconds_per_update"], 1_200 * same["seconds_per_validation"]
+    assert 3600 * same["hours_here"] == pytest.approx(steps + validations)
+    # forward and backward of the four convolutions, the image's gradient left out: 32 filters, sides 32, 16, 8, 4
+    forward = 2 * 240 * 9 * 32 * (3 * 32**2 + 32 * (16**2 + 8**2 + 4**2))
+    first = 2 * 240 * 9 * 32 * 3 * 32**2
+    assert same["operations_per_update"] == pytest.approx(3 * forward - first, rel=0.05)  # and the solver's products
+    assert same["gpu_hours_estimated"] == pytest.approx(120_000 * same["operations_per_update"] / 5e12 / 3600)
+    assert "noise of the same size" in runs["omniglot/protonet-64C-5shot/authors"]["measured_on"]
+    text = (tmp_path / "reproduce-estimates.md").read_text()
+    assert "an ESTIMATE, not a measurement" in text
+    assert "5 TFLOP/s" in text
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
 def test_table_4_is_measured_and_says_where_it_extrapolates(tmp_path: Path) -> None:
     words = ["table4", "--only", "R2-D2 (32C)", "Proto nets", "MAML", "--budget", "0.02", "--threads", "1"]
     told = handful(tmp_path, *words, "--out", tmp_path).stdout

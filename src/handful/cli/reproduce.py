@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from handful.reproduce.conduct import Options
 
 Target = Literal[
-    "table1", "table2", "table3", "table4", "figure-iterations", "figure-hyperparameters", "appendix-a", "ablation"
+    "table1",
+    "table2",
+    "table3",
+    "table4",
+    "figure-iterations",
+    "figure-hyperparameters",
+    "appendix-a",
+    "ablation",
+    "estimates",
 ]
 
 
@@ -30,7 +38,7 @@ class Reproduce:
     """Train what a table or figure of the paper needs, test it on the same episodes, and compare with the print."""
 
     target: Positional[Target]
-    """Which table or figure."""
+    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing."""
     budget: float = 0.0
     """Minutes to train for in all, shared out among the runs; they go on next time. 0: until all are complete."""
     only: tuple[str, ...] = ()
@@ -71,6 +79,8 @@ class Reproduce:
         device = prepare(self.device, self.threads)
         if self.target == "table4":
             return self._timing()
+        if self.target == "estimates":
+            return self._estimates(device)
         return self._estimate(device) if self.dry_run else self._conduct(device)
 
     def _conduct(self, device: torch.device) -> int:
@@ -108,6 +118,14 @@ class Reproduce:
 
         for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(device)):
             _say(line)
+        return 0
+
+    def _estimates(self, device: torch.device) -> int:
+        from handful.reproduce.estimates import price_all, write_estimates
+
+        priced = price_all(self._options(device), self.only, _say)
+        for path in write_estimates(priced, self.out, _command()):
+            _say(f"Written to {path}")
         return 0
 
     def _timing(self) -> int:

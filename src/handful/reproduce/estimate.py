@@ -12,7 +12,7 @@ from handful.checkpoint import read_checkpoint
 from handful.data.table import Benchmark, ImageTable
 from handful.errors import CheckpointError
 from handful.evaluation import evaluate
-from handful.pool import embed_pool
+from handful.pool import embed_rows, folded
 from handful.reproduce.jobs import Job
 from handful.runs import LAST, Run
 from handful.training import train
@@ -24,6 +24,8 @@ GPU_FLOPS = 5e12
 """Operations a second that a mid-range GPU sustains on small convolutions; an assumption, told with every use."""
 SECONDS = 2.0
 """Longest that a run's updates are timed, after the first."""
+VAL_IMAGES = 200
+"""Images that are embedded to time a validation."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class Estimate:
     """Seconds an update."""
     validation: float
     """Seconds a validation."""
-    gpu_hours: float
-    measured_on: str
+    operations: float
+    """Floating-point operations of an update."""
+    on_noise: bool
+    """Whether noise stood in for a data set that is not there."""
 
     def of(self, job: Job) -> Estimate:
         """The same costs for another run that costs the same an update."""
@@ -46,10 +50,34 @@ class Estimate:
     @property
     def seconds(self) -> float:
         """Expected seconds until the run is complete, if patience does not end it sooner."""
+        return self._seconds(max(0, self.job.recipe.plan.episodes - self.done))
+
+    @property
+    def whole(self) -> float:
+        """Expected seconds of the whole run."""
+        return self._seconds(self.job.recipe.plan.episodes)
+
+    def _seconds(self, episodes: int) -> float:
         plan = self.job.recipe.plan
-        left = max(0, plan.episodes - self.done)
-        validations = left / plan.validate_every if plan.validate_every else 0
-        return left / plan.episodes_per_step * self.update + validations * self.validation
+        validations = episodes / plan.validate_every if plan.validate_every else 0
+        return episodes / plan.episodes_per_step * self.update + validations * self.validation
+
+    def within(self, seconds: float) -> int:
+        """Episodes that fit into so many seconds, with the validation at their end."""
+        plan = self.job.recipe.plan
+        episode = self._seconds(plan.episodes) / plan.episodes
+        return max(plan.episodes_per_step, int((seconds - self.validation) / episode))
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of the whole recipe, uncut, on a GPU that sustains `GPU_FLOPS`."""
+        updates = self.job.planned / self.job.recipe.plan.episodes_per_step
+        return self.operations * updates / GPU_FLOPS / 3600
+
+    @property
+    def measured_on(self) -> str:
+        """What was timed, in words."""
+        return "noise of the same size, for the data set is not there" if self.on_noise else "the data set itself"
 
 
 def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
@@ -66,9 +94,7 @@ def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
             break
         count += 1
     update = (time.perf_counter() - begun) / max(1, count)
-    whole = operations * job.planned / job.recipe.plan.episodes_per_step
-    told = "the data set itself" if benchmark is not None else "noise of the same size, for the data set is not there"
-    return Estimate(job, episodes_done(job), update, _validation(run, data), whole / GPU_FLOPS / 3600, told)
+    return Estimate(job, episodes_done(job), update, _validation(run, data), operations, benchmark is None)
 
 
 def episodes_done(job: Job) -> int:
@@ -93,16 +119,17 @@ def _operations(run: Run) -> float:
 
 def _validation(run: Run, data: Benchmark) -> float:
     """Seconds to embed the validation split and solve its episodes, scaled up from some 200 images and 2 episodes."""
-    recipe = run.recipe
-    few = max(recipe.val_way, 200 // int(data.val.counts[0]))
-    part = replace(data.val, members=data.val.members[:few])
+    recipe, model = run.recipe, run.model.eval()
+    part = replace(data.val, members=data.val.members[: recipe.val_way])
+    network = folded(model.embedding)
     begun = time.perf_counter()
-    pool = embed_pool(run.model.embedding, part)
-    embedding = (time.perf_counter() - begun) * _val_images(recipe.data, data) / len(pool)
+    features = embed_rows(network, part, part.rows[:VAL_IMAGES])
+    embedding = (time.perf_counter() - begun) * _val_images(recipe.data, data) / len(features)
+    pool = features[torch.arange(len(part.rows)) % len(features)]  # what they show does not matter for the time
     query = min(recipe.val_query, int(part.counts.min()) - max(recipe.val_shots))
     begun = time.perf_counter()
     for shot in recipe.val_shots:
-        evaluate(run.model, part, recipe.val_way, shot, query, 2, pool=pool)
+        evaluate(model, part, recipe.val_way, shot, query, 2, pool=pool)
     return embedding + (time.perf_counter() - begun) / 2 * recipe.val_episodes
 
 

@@ -21,23 +21,33 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     total = 0.0
     yield f"{experiment.title}: {len(jobs)} runs"
     for job in jobs:
-        key = _cost(job.recipe)
+        key = cost_of(job.recipe)
         if key not in known:
             source = sources.get(job.recipe.data)
             known[key] = estimate(job, source.benchmark if source else None)
         here = known[key].of(job)
         total += here.seconds
         yield _line(here)
-    yield f"All together: {_time(total)} of training at most; runs stop sooner when validation stalls."
+    yield f"All together: {time_told(total)} of training at most; runs stop sooner when validation stalls."
     if options.minutes:
-        yield f"With --budget {options.minutes:g}, {_time(60 * options.minutes)} of it now, the rest when called again."
+        yield from _within(jobs, known, 60 * options.minutes / len(jobs))
+        now = time_told(60 * options.minutes)
+        yield f"With --budget {options.minutes:g}, {now} of it now, the rest when called again."
     yield (
         f"GPU figures are counted operations at an assumed {GPU_FLOPS / 1e12:g} TFLOP/s: a lower bound, not a "
         f"measurement, for small networks wait for the launches of their kernels."
     )
 
 
-def _cost(recipe: Recipe) -> tuple[object, ...]:
+def _within(jobs: list[Job], known: dict[tuple[object, ...], Estimate], share: float) -> Iterator[str]:
+    """How many episodes of each cosine run fit into its share: cut there, its rate would fall to 0 in time."""
+    for job in jobs:
+        here = known[cost_of(job.recipe)].of(job)
+        if job.recipe.plan.schedule == "cosine" and here.seconds > share:
+            yield f"  {job.name} would stop before its rate is 0; about --episodes {here.within(share)} would fit"
+
+
+def cost_of(recipe: Recipe) -> tuple[object, ...]:
     """What a run's time depends on; learnt or fixed hyper-parameters do not matter."""
     options = tuple(
         sorted((key, value) for key, value in recipe.options.items() if key in ("steps", "prior", "test_steps"))
@@ -52,11 +62,12 @@ def _line(here: Estimate) -> str:
     state = f"{here.done:,} of {plan.episodes:,} episodes done"
     return (
         f"  {job.name}, seed {job.recipe.seed}: {state}, {here.update:.2f} s an update, {here.validation:.1f} s a "
-        f"validation, {_time(here.seconds)} to go ({here.measured_on}); GPU about {here.gpu_hours:.1f} h in all"
+        f"validation, {time_told(here.seconds)} to go ({here.measured_on}); GPU about {here.gpu_hours:.1f} h in all"
     )
 
 
-def _time(seconds: float) -> str:
+def time_told(seconds: float) -> str:
+    """A time in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
