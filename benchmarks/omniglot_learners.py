@@ -4,7 +4,8 @@
 
 A recipe's learning rate falls to 0 at its last episode, so the number of episodes is set to what this machine can do in
 the time: a few updates of a model that is thrown away are timed first. The number is recorded, and `handful train` with
-it repeats the run. Learners that are in the output file already are kept, so that the work can go on after a stop.
+it repeats the run. Learners that are in the output file already are kept if they had as much time, so that the work can
+go on after a stop, and some can be given more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import os
 import platform
 import shutil
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ def main() -> None:
     path = options.out.with_suffix(".json")
     rows: dict[str, Any] = json.loads(path.read_text())["learners"] if path.exists() else {}
     for name in options.only or QUICK:
-        if name in rows:
+        if name in rows and _budget(rows[name]) >= options.minutes:
             print(f"{name}: kept from {path}")
             continue
         rows[name] = _row(name, options, benchmark)
@@ -96,7 +96,12 @@ def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[s
         kept = {key: value for key, value in result.as_json().items() if key != "accuracies"}
         tests[f"{shot}-shot"] = kept
     repeat = f"handful train --recipe omniglot/{name}-32C/quick --episodes {recipe.plan.episodes} --seed {options.seed}"
-    trained = {"repeat": repeat, "trained_episodes": run.state.episode, "training_minutes": seconds / 60}
+    trained = {
+        "repeat": repeat,
+        "minutes": options.minutes,
+        "training_minutes": seconds / 60,
+        "trained_episodes": run.state.episode,
+    }
     return {"recipe": recipe.as_json(), **trained, "test": tests}
 
 
@@ -116,9 +121,13 @@ def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Reci
     return replace(recipe, plan=replace(plan, episodes=updates * plan.episodes_per_step)), pace
 
 
+def _budget(row: dict[str, Any]) -> float:
+    """The minutes that a learner's training was planned for; rows of older files say only how many it took."""
+    return float(row.get("minutes", row["training_minutes"]))
+
+
 def _facts(options: argparse.Namespace) -> dict[str, Any]:
     return {
-        "command": f"python -m benchmarks.omniglot_learners {' '.join(sys.argv[1:])}".strip(),
         "data": options.data,
         "seed": options.seed,
         "limit_minutes": LIMIT,

@@ -38,3 +38,8 @@ def test_learners_are_trained_within_the_time_and_kept_when_the_work_goes_on(
         assert 0 < row["trained_episodes"] <= row["recipe"]["plan"]["episodes"]
         assert row["test"]["1-shot"]["episodes"] == 3
     assert "| protonet |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_learner_in_the_table_is_trained_again_only_when_it_gets_more_time():
+    assert omniglot_learners._budget({"minutes": 3.0, "training_minutes": 2.7}) == 3.0
+    assert omniglot_learners._budget({"training_minutes": 2.7}) == 2.7
