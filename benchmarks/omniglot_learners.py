@@ -15,8 +15,10 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +114,13 @@ def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Reci
     model = build(recipe, benchmark.train.image_shape)
     steps = train(model, EpisodeSampler(benchmark.train, shape, recipe.seed), state=TrainingState(model, plan))
     next(steps)  # the first update also warms up
-    begun, updates = time.perf_counter(), 0
-    while time.perf_counter() - begun < min(10.0, 60 * minutes / 10):
+    begun = time.perf_counter()
+    moments = [begun]
+    while moments[-1] - begun < min(10.0, 60 * minutes / 10):
         next(steps)
-        updates += 1
-    pace = (time.perf_counter() - begun) / updates / plan.episodes_per_step
+        moments.append(time.perf_counter())
+    # the median, so that a moment in which the machine did something else does not count
+    pace = statistics.median(after - before for before, after in pairwise(moments)) / plan.episodes_per_step
     updates = max(1, int(SHARE * 60 * minutes / pace / plan.episodes_per_step))
     return replace(recipe, plan=replace(plan, episodes=updates * plan.episodes_per_step)), pace
 
