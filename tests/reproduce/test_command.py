@@ -166,6 +166,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Ca
         (["table1", "--only", "r3d3"], "No row of table1 contains 'r3d3'"),
         (["table1", "--seeds", "0"], "--seeds must be at least 1"),
         (["table1", "--budget", "-3"], "--budget must not be negative"),
+        (["table1", "--episodes-of", "maml"], "--episodes-of takes WORD=N"),
         (["table9"], "table1"),
     ):
         assert _code(["reproduce", *words, "--out", str(tmp_path / "none")]) == 2

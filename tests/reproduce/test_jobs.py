@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.reproduce.jobs import Job, advance, job
+from handful.reproduce.jobs import Departures, Job, advance, job
 from handful.reproduce.manifest import MANIFEST, Manifest, Session
 from handful.reproduce.tables import minutes_told
 from handful.runs import CPU, LAST, Run
@@ -30,30 +30,30 @@ def train(job: Job, small: Benchmark, seconds: float = 0.0, content: str = "hash
 
 
 def short(out: Path, episodes: int = 3, seed: int = 0) -> Job:
-    return job("cifar-fs/r2d2-64C/authors", seed, out, episodes, "32C")
+    return job("cifar-fs/r2d2-64C/authors", seed, out, Departures(episodes, width="32C"))
 
 
 def test_folders_follow_the_recipe_and_the_seed(tmp_path: Path) -> None:
     folders = {
         job(NAME, 0, tmp_path).folder,
         job(NAME, 1, tmp_path).folder,
-        job(NAME, 0, tmp_path, episodes=10).folder,
-        job(NAME, 0, tmp_path, width="32C").folder,
+        job(NAME, 0, tmp_path, Departures(episodes=10)).folder,
+        job(NAME, 0, tmp_path, Departures(width="32C")).folder,
         job("cifar-fs/protonet-64C-5shot/authors", 0, tmp_path).folder,
     }
     assert len(folders) == 5
-    assert job(NAME, 0, tmp_path, episodes=10**9).folder == job(NAME, 0, tmp_path).folder
+    assert job(NAME, 0, tmp_path, Departures(episodes=10**9)).folder == job(NAME, 0, tmp_path).folder
     assert job(NAME, 0, tmp_path).folder.name.startswith("cifar-fs--protonet-64C-1shot--authors-")
 
 
 def test_a_cut_cosine_schedule_ends_at_the_cut_and_a_step_schedule_stays(tmp_path: Path) -> None:
-    modern = job("cifar-fs/r2d2-64C/modern", 0, tmp_path, episodes=300)
+    modern = job("cifar-fs/r2d2-64C/modern", 0, tmp_path, Departures(episodes=300))
     assert modern.recipe.plan.rate_at(300) == pytest.approx(0.0, abs=1e-12)  # cos(pi) in floating point
     assert modern.changes == ""
     assert modern.recipe.plan.rate_at(150) == pytest.approx(modern.recipe.plan.rate / 2)
-    authors = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, episodes=300)
+    authors = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, Departures(episodes=300))
     assert authors.recipe.plan.rate_at(299) == authors.recipe.plan.rate
-    cosine = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, episodes=300, width="32C", schedule="cosine")
+    cosine = job("cifar-fs/r2d2-64C/authors", 0, tmp_path, Departures(episodes=300, width="32C", schedule="cosine"))
     assert cosine.recipe.plan.rate_at(300) == pytest.approx(0.0, abs=1e-12)
     assert cosine.changes == "32C in place of 64C; cosine in place of step schedule"
 
@@ -68,8 +68,17 @@ def test_a_cosine_run_cut_by_time_tells_how_far_its_rate_fell(tmp_path: Path) ->
 
 
 def test_a_cut_respects_several_episodes_a_step(tmp_path: Path) -> None:
-    cut = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, episodes=6)
+    cut = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, Departures(episodes=6))
     assert (cut.recipe.plan.episodes, cut.planned) == (8, 240_000)
+    seldom = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, Departures(validate_every=10))
+    assert (seldom.recipe.plan.validate_every, seldom.changes) == (12, "validated every 10 episodes")
+
+
+def test_some_recipes_may_have_a_cut_of_their_own(tmp_path: Path) -> None:
+    cuts = Departures(900, (("maml", 200), ("cifar-fs/maml", 7)), validate_every=0)
+    assert job("cifar-fs/maml-64C/paper", 0, tmp_path, cuts).recipe.plan.episodes == 200
+    other = job("cifar-fs/protonet-64C/paper", 0, tmp_path, cuts)
+    assert (other.recipe.plan.episodes, other.recipe.plan.validate_every, other.changes) == (900, 0, "not validated")
 
 
 @pytest.mark.slow

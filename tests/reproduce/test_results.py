@@ -143,3 +143,19 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
 def test_accuracies_of_seeds_pair_up(tiny: Benchmark) -> None:
     both: Tensor = cell("MAML", score(0.2), score(0.4)).accuracies
     torch.testing.assert_close(both, cell("MAML", score(0.3)).accuracies)
+
+
+def test_the_order_of_methods_is_summed_up(tiny: Benchmark) -> None:
+    ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.55))
+    told = summary(results(tiny, ridge, proto, cell("MAML", score(0.7))))
+    assert "of 2 printed differences from a reference row, 1 have the published sign here, 1 the other, 0 are" in told
+    assert "Order" not in summary(results(tiny, ridge))
+
+
+def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:
+    against = {row.label: row.against for row in EXPERIMENTS["table1"].rows}
+    assert {against[label] for label in ("LR-D2 (1 iteration)", "LR-D2 (5 iterations)", "MAML *")} == {"R2-D2"}
+    assert {against[label] for label in ("R2-D2", "R2-D2 (64C)", "MAML", "SNAIL (ResNet)")} == {""}
+    rows = {row.label: row for row in EXPERIMENTS["appendix-a"].rows}
+    assert rows["Pre-trained + ridge"].against == "R2-D2"
+    assert rows["Pre-trained + ridge (64C)"].against == ""

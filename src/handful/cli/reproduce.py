@@ -53,10 +53,14 @@ class Reproduce:
     """Train nothing: list the runs with the time that they would take, from a short measurement."""
     episodes: int = 0
     """Cut every run short at so many episodes, and say so in the report; a cosine schedule ends there. 0: no cut."""
+    episodes_of: tuple[str, ...] = ()
+    """Another cut for recipes whose name contains a word, as WORD=N, for example: --episodes-of maml=200 lrd2=900."""
     width: Literal["32C", "64C", "wide"] | None = None
     """Another embedding than the recipes', and say so in the report."""
     schedule: Literal["step", "cosine", "constant"] | None = None
     """Another course of the learning rate than the recipes', and say so in the report; cosine suits short runs."""
+    validate_every: int | None = None
+    """Episodes between two validations, in place of the recipes'; 0 for none, which saves time in short runs."""
     test_episodes: int = 10_000
     """Test episodes of each column."""
     checkpoint: Literal["shot", "mean", "last"] = "shot"
@@ -68,9 +72,10 @@ class Reproduce:
 
     def run(self) -> int:
         """Do it, or say what it would take."""
-        for name in ("budget", "episodes"):
-            if getattr(self, name) < 0:
-                raise InvalidOptionError(f"--{name} must not be negative, but got {getattr(self, name):g}.")
+        for name in ("budget", "episodes", "validate_every"):
+            value = getattr(self, name) or 0
+            if value < 0:
+                raise InvalidOptionError(f"--{name.replace('_', '-')} must not be negative, but got {value:g}.")
         if self.seeds < 1 or self.test_episodes < 2:
             raise InvalidOptionError(
                 f"--seeds must be at least 1 and --test-episodes at least 2, but got {self.seeds} and "
@@ -98,15 +103,20 @@ class Reproduce:
 
     def _options(self, device: torch.device) -> Options:
         from handful.reproduce.conduct import Options
+        from handful.reproduce.jobs import Departures
 
         return Options(
             out=self.out,
             variants=self.variant,
             seeds=self.seeds,
             minutes=self.budget,
-            episodes=self.episodes,
-            width=self.width,
-            schedule=self.schedule,
+            departures=Departures(
+                self.episodes,
+                tuple(_pair(pair) for pair in self.episodes_of),
+                self.width,
+                self.schedule,
+                self.validate_every,
+            ),
             test_episodes=self.test_episodes,
             checkpoint=self.checkpoint,
             device=device,
@@ -145,6 +155,13 @@ class Reproduce:
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")
         return 0
+
+
+def _pair(words: str) -> tuple[str, int]:
+    word, _, number = words.rpartition("=")
+    if not word or not number.isdecimal() or not int(number):
+        raise InvalidOptionError(f"--episodes-of takes WORD=N, for example maml=200, but got '{words}'.")
+    return word, int(number)
 
 
 def _say(line: str) -> None:

@@ -12,11 +12,10 @@ import torch
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
-from handful.recipes.settings import Schedule, Width
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
-from handful.reproduce.jobs import Job, Watch, advance, job
+from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Watch, advance, job
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
@@ -34,9 +33,7 @@ class Options:
     variants: tuple[str, ...] = ("authors",)
     seeds: int = 1
     minutes: float = 0.0
-    episodes: int = 0
-    width: Width | None = None
-    schedule: Schedule | None = None
+    departures: Departures = AS_IT_IS
     test_episodes: int = 10_000
     test_seed: int = 0
     checkpoint: Checkpoint = "shot"
@@ -97,8 +94,7 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
                 if name is None:
                     continue
                 found = True
-                how = (options.episodes, options.width, options.schedule)
-                runs = tuple(job(name, seed, options.out, *how) for seed in range(options.seeds))
+                runs = tuple(job(name, seed, options.out, options.departures) for seed in range(options.seeds))
                 planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
             if not found and row.numbers[index] is not None:
                 planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))

@@ -73,7 +73,7 @@ class Priced:
 
 
 def distinct_costs(options: Options, words: tuple[str, ...]) -> dict[Cost, tuple[Job, ...]]:
-    """The runs of all tables and figures whose recipe's name contains one of the words; those of equal cost together."""
+    """The runs of all tables and figures whose recipe's name contains a word; those of equal cost together."""
     found: dict[Cost, dict[str, Job]] = {}
     for experiment in EXPERIMENTS.values():
         for _, own in plan_cells(experiment, options):
@@ -111,7 +111,7 @@ def write_estimates(priced: list[Priced], out: Path, command: str) -> list[Path]
     told = [
         f"Measured on {here['processor']}, {here['threads']} threads of {here['cores']}: the mean of up to five "
         f"updates after the first, and a validation scaled up from a part of its images and episodes. 'Here' is the "
-        f"whole recipe with its validations; 'and' counts recipes of equal cost. Runs end sooner when validation stalls.",
+        f"whole recipe with its validations; 'and' counts recipes of equal cost. Runs may end sooner.",
         f"GPU times are an ESTIMATE, not a measurement: the operations that torch counts in an update, at an assumed "
         f"{GPU_FLOPS / 1e12:g} TFLOP/s sustained, without validation and without waiting for kernels or data.",
     ]

@@ -16,6 +16,7 @@ import torch
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
+from handful.plan import Plan
 from handful.recipes import NAMED, Recipe
 from handful.recipes.settings import Schedule, Width
 from handful.reproduce.manifest import Manifest, Record
@@ -27,8 +28,50 @@ Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 
 
 @dataclass(frozen=True)
+class Departures:
+    """A smaller experiment than the recipes': what to change in all of them. All is told in the report."""
+
+    episodes: int = 0
+    """Cut short here; 0 for no cut."""
+    episodes_of: tuple[tuple[str, int], ...] = ()
+    """Another cut for recipes whose name contains a word; the first that does counts."""
+    width: Width | None = None
+    schedule: Schedule | None = None
+    validate_every: int | None = None
+    """0 for no validation."""
+
+    def cut(self, name: str) -> int:
+        """Where to cut the recipe of this name."""
+        return next((episodes for word, episodes in self.episodes_of if word in name), self.episodes)
+
+    def applied(self, name: str, recipe: Recipe) -> tuple[Recipe, str]:
+        """The changed recipe, and what changed in it, its length apart, in words."""
+        plan, words = recipe.plan, []
+        if self.width is not None and self.width != recipe.width:
+            words.append(f"{self.width} in place of {recipe.width}")
+        if self.schedule is not None and self.schedule != plan.schedule:
+            words.append(f"{self.schedule} in place of {plan.schedule} schedule")
+            plan = replace(plan, schedule=self.schedule)
+        if self.validate_every is not None and self.validate_every != plan.validate_every:
+            words.append(
+                f"validated every {self.validate_every:,} episodes" if self.validate_every else "not validated"
+            )
+            plan = replace(plan, validate_every=_whole_steps(self.validate_every, plan))
+        if 0 < (cut := self.cut(name)) < plan.episodes:
+            plan = replace(plan, episodes=_whole_steps(cut, plan))
+        return replace(recipe, width=self.width or recipe.width, plan=plan), "; ".join(words)
+
+
+def _whole_steps(episodes: int, plan: Plan) -> int:
+    return -(-episodes // plan.episodes_per_step) * plan.episodes_per_step
+
+
+AS_IT_IS = Departures()
+
+
+@dataclass(frozen=True)
 class Job:
-    """A run to make: a named recipe with a seed, perhaps shortened or on another width, and its folder."""
+    """A run to make: a named recipe with a seed, perhaps changed, and its folder."""
 
     name: str
     recipe: Recipe
@@ -37,21 +80,11 @@ class Job:
     folder: Path
 
 
-def job(
-    name: str, seed: int, out: Path, episodes: int = 0, width: Width | None = None, schedule: Schedule | None = None
-) -> Job:
-    """The run of a named recipe; `episodes` cuts it short, `width` and `schedule` replace the recipe's; all is told."""
+def job(name: str, seed: int, out: Path, departures: Departures = AS_IT_IS) -> Job:
+    """The run of a named recipe."""
     named = NAMED[name].recipe
-    plan, changes = named.plan, []
-    if width is not None and width != named.width:
-        changes.append(f"{width} in place of {named.width}")
-    if schedule is not None and schedule != plan.schedule:
-        changes.append(f"{schedule} in place of {plan.schedule} schedule")
-        plan = replace(plan, schedule=schedule)
-    if episodes and episodes < plan.episodes:
-        plan = replace(plan, episodes=-(-episodes // plan.episodes_per_step) * plan.episodes_per_step)
-    recipe = replace(named, seed=seed, width=width or named.width, plan=plan)
-    return Job(name, recipe, named.plan.episodes, "; ".join(changes), _folder(out / "runs", name, recipe))
+    recipe, changes = departures.applied(name, replace(named, seed=seed))
+    return Job(name, recipe, named.plan.episodes, changes, _folder(out / "runs", name, recipe))
 
 
 def _folder(runs: Path, name: str, recipe: Recipe) -> Path:

@@ -175,8 +175,9 @@ class Results:
         cells = self.filled(column)
         found = []
         for cell in cells:
-            wanted = cell.row.against or self.experiment.reference
-            references = [other for other in cells if other.row.label == wanted]
+            wanted = (cell.row.against, self.experiment.reference)
+            named = [[other for other in cells if other.row.label == label] for label in wanted]
+            references = named[0] or named[1]
             same = [other for other in references if other.variant == cell.variant] or references
             if same and same[0] is not cell:
                 found.append(pair(cell, same[0]))

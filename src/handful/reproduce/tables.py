@@ -129,7 +129,20 @@ def summary(results: Results) -> str:
         f"by the open interval only, {counts['above']} lie above and {counts['below']} below."
     )
     in_part = f" {len(part)} numbers are from runs trained in part, which prove nothing yet." if part else ""
-    return (told if whole else "No published number has been compared with a run trained in full yet.") + in_part
+    told = told if whole else "No published number has been compared with a run trained in full yet."
+    return told + in_part + _order(results)
+
+
+def _order(results: Results) -> str:
+    """How many methods stand on the published side of the row that they are compared with, in a sentence."""
+    pairs = [pair for column in results.experiment.columns for pair in results.against_reference(column)]
+    known = [pair.same_order for pair in pairs if pair.published]
+    if not known:
+        return ""
+    return (
+        f" Order of methods: of {len(known)} printed differences from a reference row, {known.count(True)} "
+        f"have the published sign here, {known.count(False)} the other, {known.count(None)} are too close to call."
+    )
 
 
 def markdown(lines: Lines) -> str:
