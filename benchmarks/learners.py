@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -55,8 +56,8 @@ def main() -> None:
     costs = {name: Cost([], []) for name in models}
     for number in range(options.rounds + 1):
         for name, model in models.items():
-            training = _timed(lambda model=model: _train(model, episode), CLOCKS[options.clock])
-            adapting = _timed(lambda model=model: _adapt(model, episode), CLOCKS[options.clock])
+            training = _timed(partial(_train, model, episode), CLOCKS[options.clock])
+            adapting = _timed(partial(_adapt, model, episode), CLOCKS[options.clock])
             if number:  # the first round warms up
                 costs[name].training.append(training)
                 costs[name].adapting.append(adapting)

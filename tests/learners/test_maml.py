@@ -1,5 +1,7 @@
 """MAML: its meta-gradient against finite differences, its inner loop against steps written out by hand."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -142,3 +144,18 @@ def test_the_network_keeps_no_running_statistics():
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
         MAML(smooth_network(), 3, **options)
+
+
+def test_threads_can_share_a_model(episode):
+    support, targets, query, _ = episode
+    learner = MAML(smooth_network(), 3, rate=0.3).eval()
+    tasks = [(support + shift, targets, query) for shift in torch.randn(8, 1, 4)]
+
+    def answer(task: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        return learner.fit(task[0], task[1])(task[2]).detach()
+
+    alone = [answer(task) for task in tasks]
+    with ThreadPoolExecutor(8) as threads:
+        together = list(threads.map(answer, tasks * 10))
+    for logits, expected in zip(together, alone * 10, strict=True):
+        assert torch.equal(logits, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Literal
 
 import torch
@@ -12,6 +13,9 @@ from handful.errors import InvalidOptionError
 
 Weights = dict[str, Tensor]
 Statistics = Literal["support", "batch"]
+
+_TURN = threading.RLock()
+"""Held while a network runs with other weights than its own, which torch puts into the module for that time."""
 
 
 class EpisodeNorm(nn.Module):
@@ -45,7 +49,8 @@ class AdaptedNetwork(nn.Module):
     """From weights and images to logits. Its own weights are the starting point; a call never writes to them.
 
     `statistics` says by whose moments batch norm normalises a query: the support's, so that each query is answered
-    alone, or those of all queries together, as the original methods do, which makes them transductive.
+    alone, or those of all queries together, as MAML's original does, which makes it transductive. Threads may share a
+    network: their calls take turns.
     """
 
     def __init__(self, network: nn.Module, statistics: Statistics = "support") -> None:
@@ -66,21 +71,25 @@ class AdaptedNetwork(nn.Module):
 
     def start(self) -> Weights:
         """The weights before adaptation, by name."""
-        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+        with _TURN:
+            return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def loss(self, weights: Weights, support: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy on the support set, (n, ...) and (n, way)."""
-        return nn.functional.cross_entropy(functional_call(self, weights, (support,)), targets)
+        return nn.functional.cross_entropy(self._run(weights, support), targets)
 
     def logits(self, weights: Weights, support: Tensor, query: Tensor) -> Tensor:
         """Logits of queries (q, ...) -> (q, way)."""
         if not self.with_support:
-            answer: Tensor = functional_call(self, weights, (query,))
-            return answer
+            return self._run(weights, query)
         first = torch.tensor(len(support))
         settings = {**weights, **dict.fromkeys(self._norms, first)}
-        together: Tensor = functional_call(self, settings, (torch.cat([support, query]),))
-        return together[len(support) :]
+        return self._run(settings, torch.cat([support, query]))[len(support) :]
+
+    def _run(self, weights: Weights, inputs: Tensor) -> Tensor:
+        with _TURN:
+            logits: Tensor = functional_call(self, weights, (inputs,))
+        return logits
 
 
 def _with_episode_norms(network: nn.Module) -> nn.Module:
