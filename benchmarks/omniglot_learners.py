@@ -41,6 +41,8 @@ LIMIT = 10.0
 """Minutes after which a training ends in any case."""
 SHARE = 0.9
 """Of the time, planned for; the rest is for a machine that becomes slower."""
+TIMED = 15
+"""Updates to time at least, so that one long pause among them does not count."""
 
 
 def main() -> None:
@@ -116,7 +118,7 @@ def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Reci
     next(steps)  # the first update also warms up
     begun = time.perf_counter()
     moments = [begun]
-    while moments[-1] - begun < min(10.0, 60 * minutes / 10):
+    while moments[-1] - begun < min(10.0, 60 * minutes / 10) or len(moments) <= TIMED:
         next(steps)
         moments.append(time.perf_counter())
     # the median, so that a moment in which the machine did something else does not count
