@@ -159,3 +159,12 @@ def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:
     rows = {row.label: row for row in EXPERIMENTS["appendix-a"].rows}
     assert rows["Pre-trained + ridge"].against == "R2-D2"
     assert rows["Pre-trained + ridge (64C)"].against == ""
+
+
+def test_what_all_rows_lack_is_told_once(tiny: Benchmark) -> None:
+    cells = [cell(label, score(0.5, planned=120_000)) for label in ("R2-D2 (64C)", "Proto net", "MAML")]
+    lines = column_lines(results(tiny, *cells), COLUMN)
+    assert lines.note == "All rows were trained IN PART: 100 of 120,000 episodes."
+    assert {row[-1] for row in lines.rows} == {"IN PART"}
+    mixed = column_lines(results(tiny, *cells[:2], cell("MAML", score(0.5))), COLUMN)
+    assert (mixed.note, mixed.rows[0][-1]) == ("", "IN PART: 100 of 120,000 episodes")

@@ -92,7 +92,17 @@ def lines_picture(results: Results) -> Picture | None:
         if kind != "steps":
             place.set_xscale("log")
         place.legend(frameon=False, fontsize=8)
+    _same_heights(axes, [column for column, _ in groups])
     return svg(canvas, results.experiment.title)
+
+
+def _same_heights(axes: list[Any], columns: list[Column]) -> None:
+    """Panels of one column of the experiment get the same y axis, so that they can be compared."""
+    for column in set(columns):
+        own = [place for place, each in zip(axes, columns, strict=True) if each == column]
+        limits = [place.get_ylim() for place in own]
+        for place in own:
+            place.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
 def _variants(results: Results) -> set[str]:

@@ -12,6 +12,7 @@ from handful.reproduce.results import Cell, Pair, Results
 HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "agrees?", "trained")
 PAIR_HEAD = ("Method", "less", "paper", "ours, paired", "open", "order")
 NONE = "—"
+IN_PART = "IN PART"
 MAY_LACK = ("paper", "seeds", "difference", "agrees?")
 """Columns that are left out where they are empty."""
 WORDS = {
@@ -30,15 +31,25 @@ class Lines:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     strong: tuple[int, ...] = ()
+    note: str = ""
+    """What holds for all rows, told once."""
 
 
 def column_lines(results: Results, column: Column) -> Lines:
     """All rows of one column beside the paper's numbers."""
     cells = [cell for cell in results.cells if cell.column == column]
     strong = tuple(index for index, cell in enumerate(cells) if cell.scores and not cell.shortfall)
-    rows = [_cell_line(cell) for cell in cells]
+    rows, note = _told_once([_cell_line(cell) for cell in cells])
     kept = [place for place, name in enumerate(HEAD) if name not in MAY_LACK or any(row[place] != NONE for row in rows)]
-    return Lines(column.title, _picked(HEAD, kept), tuple(_picked(row, kept) for row in rows), strong)
+    return Lines(column.title, _picked(HEAD, kept), tuple(_picked(row, kept) for row in rows), strong, note)
+
+
+def _told_once(rows: list[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str]:
+    """Where all rows fall short in the same words, each says so in two, and the words stand above the table."""
+    words = {row[-1] for row in rows}
+    if len(rows) < 3 or len(words) > 1 or not rows[0][-1].startswith(IN_PART):
+        return rows, ""
+    return [(*row[:-1], IN_PART) for row in rows], f"All rows were trained {words.pop()}."
 
 
 def _picked(row: tuple[str, ...], places: list[int]) -> tuple[str, ...]:
@@ -61,7 +72,7 @@ def _cell_line(cell: Cell) -> tuple[str, ...]:
 
 def _trained(cell: Cell) -> str:
     if cell.shortfall:
-        return f"IN PART: {cell.shortfall.replace('trained for ', '')}"
+        return f"{IN_PART}: {cell.shortfall.replace('trained for ', '')}"
     return f"in full: {', '.join(f'{score.manifest.episodes:,}' for score in cell.scores)} episodes"
 
 

@@ -39,7 +39,9 @@ def as_markdown(results: Results) -> str:
     for column in experiment.columns:
         if column not in results.sets:
             continue
-        parts += [f"## {column.title}", markdown(column_lines(results, column)), f"{_told(results.sets[column])}."]
+        lines = column_lines(results, column)
+        parts += [f"## {column.title}", *([lines.note] if lines.note else []), markdown(lines)]
+        parts.append(f"{_told(results.sets[column])}.")
         if (pairs := pair_lines(results, column)) is not None:
             parts += ["Paired differences on these episodes, in points:", markdown(pairs)]
     parts += ["## Runs", markdown(manifest_lines(results)), _computed(results), NOTES]
@@ -58,7 +60,8 @@ def as_page(results: Results) -> str:
     for column in experiment.columns:
         if column in results.sets:
             drawn = results.sets[column]
-            parts += [heading(column.title), _html(column_lines(results, column))]
+            lines = column_lines(results, column)
+            parts += [heading(column.title), *([paragraph(lines.note)] if lines.note else []), _html(lines)]
             parts.append(paragraph(f"{_told(drawn)}; {len(drawn.apart.rows)} episodes without common images."))
             if (pairs := pair_lines(results, column)) is not None:
                 parts += [paragraph("Paired differences on these episodes, in points:"), _html(pairs)]
