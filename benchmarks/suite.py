@@ -172,7 +172,7 @@ def heads(setting: Setting) -> Outcome:
         done.times.append(times[work])
     for shot in (1, 5):
         options = {"e": 3584, "shot": shot, "repeats": 20}
-        ours = Contestant(f"handful ridge_dual, {shot}-shot", f"{OURS}ridge_forward_backward", options, 1 / 20)
+        ours = Contestant(f"handful ridge_predictions, {shot}-shot", f"{OURS}ridge_forward_backward", options, 1 / 20)
         qpth = Contestant(f"qpth QP layer, {shot}-shot", f"{PEERS}qpth_ridge", options, 1 / 20, peer=True)
         work = f"ridge head, forward and backward, 5-way {shot}-shot, e = 3584"
         _add(done, compete([ours, qpth], setting.rounds(7), setting), [(work, ours.name, qpth.name, 8.0)])

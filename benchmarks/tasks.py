@@ -19,7 +19,7 @@ from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.learners import LRD2, MAML, R2D2, BaseLearner, ProtoNet
 from handful.model import FewShotModel
 from handful.plan import Plan
-from handful.solvers import cross_gram, gram, ridge_dual
+from handful.solvers import ridge_predictions
 from handful.training import train
 
 Run = Callable[[], Any]
@@ -185,10 +185,10 @@ def sampling(augment: bool, episodes: int, batch: int = 8) -> Run:
 
 
 def ridge_forward_backward(e: int, shot: int, repeats: int) -> Run:
-    """Query logits of one episode of ridge regression and their gradients, through inner products."""
+    """Query logits of one episode of ridge regression and their gradients."""
+    keep_freed_memory()
     episode = solvers.make_episodes((), 5, shot, 15, e)
-    X, Q = episode.X, episode.Q
-    head = solvers.backward(episode, lambda: cross_gram(Q, X) @ ridge_dual(gram(X), episode.Y, episode.lam))
+    head = solvers.backward(episode, lambda: ridge_predictions(episode.X, episode.Y, episode.lam, episode.Q))
 
     def run() -> None:
         for _ in range(repeats):

@@ -5,7 +5,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
-from handful.solvers import leave_one_out, ridge, ridge_dual, ridge_primal
+from handful.solvers import leave_one_out, ridge, ridge_dual, ridge_predictions, ridge_primal
 
 from .problems import duplicated, every_problem, leaves, make, one_problem_a_shape, rotation
 
@@ -91,6 +91,65 @@ def test_hand_written_backward_equals_autograd_through_a_linear_solve(problem, c
     ours = torch.autograd.grad(ridge(X, Y, lam).sin().sum(), (X, Y, lam), create_graph=create_graph)
     for mine, other in zip(ours, expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+@every_problem
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_predictions_and_their_gradients_are_those_of_the_weights(problem, create_graph):
+    queries = make((7, problem.X.shape[-1]), 3).X
+    inputs = leaves(problem.X, problem.Y, torch.tensor(0.7, dtype=torch.float64), queries)
+    X, Y, lam, Q = inputs
+    plain = Q @ X.mT @ torch.linalg.solve(X @ X.mT + lam * torch.eye(len(X), dtype=torch.float64), Y)
+    ours = ridge_predictions(X, Y, lam, Q)
+    torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
+    expected = torch.autograd.grad(plain.sin().sum(), inputs)
+    found = torch.autograd.grad(ours.sin().sum(), inputs, create_graph=create_graph)
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-9)
+
+
+def test_gradients_of_predictions_agree_with_finite_differences():
+    problem = make((3, 5), 0, outputs=2)
+    inputs = leaves(problem.X, problem.Y, torch.tensor(0.8, dtype=torch.float64), make((2, 5), 1).X)
+    assert torch.autograd.gradcheck(ridge_predictions, inputs)
+    assert torch.autograd.gradgradcheck(ridge_predictions, inputs)
+
+
+def test_predictions_of_a_batch_equal_those_of_each_problem():
+    X, Y, Q = (torch.stack([part(seed) for seed in range(3)]) for part in (
+        lambda seed: make((5, 9), seed).X, lambda seed: make((5, 9), seed).Y, lambda seed: make((4, 9), seed + 9).X
+    ))  # fmt: skip
+    lam = torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64)
+    together = ridge_predictions(X, Y, lam, Q)
+    for i in range(3):
+        torch.testing.assert_close(together[i], Q[i] @ ridge(X[i], Y[i], float(lam[i])), **EXACT)
+    each = torch.func.vmap(ridge_predictions)(X, Y, lam, Q)
+    torch.testing.assert_close(each, together, **EXACT)
+    one_query_set = ridge_predictions(X, Y, lam, Q[0])
+    torch.testing.assert_close(one_query_set[2], Q[0] @ ridge(X[2], Y[2], 10.0), **EXACT)
+
+
+def test_func_grad_of_predictions_equals_autograd():
+    problem, Q = make((5, 9), 0), make((4, 9), 1).X
+    found = torch.func.grad(lambda X: ridge_predictions(X, problem.Y, 0.5, Q).sin().sum())(problem.X)
+    (X,) = leaves(problem.X)
+    (expected,) = torch.autograd.grad(ridge_predictions(X, problem.Y, 0.5, Q).sin().sum(), X)
+    torch.testing.assert_close(found, expected, **EXACT)
+
+
+def test_predictions_refuse_queries_of_another_length_and_values_that_are_not_finite():
+    problem = make((5, 9), 0)
+    with pytest.raises(ShapeError, match="must agree in e"):
+        ridge_predictions(problem.X, problem.Y, 1.0, torch.ones(2, 8))
+    for bad in (float("nan"), float("inf")):
+        X, Y = problem.X.clone(), problem.Y.clone()
+        X[0, 0], Y[1, 1] = bad, bad
+        with pytest.raises(NotFiniteError, match="K "):
+            ridge_predictions(X, problem.Y, 1.0, problem.X)
+        with pytest.raises(NotFiniteError, match="Y "):
+            ridge_predictions(problem.X, Y, 1.0, problem.X)
+    with pytest.raises(InvalidOptionError, match="lam must be positive"):
+        ridge_predictions(problem.X, problem.Y, -1.0, problem.X)
 
 
 @pytest.mark.parametrize("solver", [ridge_dual, leave_one_out])

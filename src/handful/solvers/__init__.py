@@ -11,7 +11,7 @@ from handful.solvers.kernels import (
 )
 from handful.solvers.linear import solve_psd
 from handful.solvers.logistic import Gradient, logistic, logistic_dual
-from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_primal
+from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_predictions, ridge_primal
 from handful.solvers.softmax import softmax_dual
 from handful.solvers.svm import svm_dual
 
@@ -28,6 +28,7 @@ __all__ = [
     "logistic_dual",
     "ridge",
     "ridge_dual",
+    "ridge_predictions",
     "ridge_primal",
     "softmax_dual",
     "solve_psd",

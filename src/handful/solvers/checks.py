@@ -10,19 +10,23 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
+from handful.solvers.operation import Operation, transforming
 
 
 def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:
     """Call `inspector` on the tensors' values, also inside torch.func.vmap, where it sees the whole batch at once."""
-    _Inspect.apply(inspector, *(tensor.detach() for tensor in tensors))  # type: ignore[no-untyped-call]
+    if transforming():
+        _Inspect.apply(inspector, *(tensor.detach() for tensor in tensors))
+    else:
+        inspector(*(tensor.detach() for tensor in tensors))
 
 
-class _Inspect(torch.autograd.Function):
+class _Inspect(Operation):
     """No mathematics; a Function only because that is how torch.func hands over the batch behind a tensor."""
 
     @staticmethod
     def forward(inspector: Callable[..., None], *tensors: Tensor) -> Tensor:
-        inspector(*tensors)
+        inspector(*(tensor.detach() for tensor in tensors))
         return tensors[0].new_empty(0)
 
     @staticmethod
@@ -35,7 +39,7 @@ class _Inspect(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, inspector: Callable[..., None], *tensors: Tensor) -> tuple[Tensor, None]:
-        return _Inspect.apply(inspector, *tensors), None  # type: ignore[no-untyped-call]
+        return _Inspect.apply(inspector, *tensors), None
 
 
 def require_finite(name: str, tensor: Tensor) -> None:
@@ -51,6 +55,8 @@ def require_finite(name: str, tensor: Tensor) -> None:
 
 def require_positive(name: str, value: Tensor) -> None:
     """Refuse a regulariser that is zero, negative or not finite."""
+    if value.numel() == 1 and 0 < value.item() < math.inf:  # the common case, at the cost of one call
+        return
     sound = (value > 0) & (value < math.inf)
     if bool(sound.all()):
         return
@@ -149,6 +155,9 @@ def require_targets(K: Tensor, Y: Tensor) -> None:
 
 def common_batch(**shapes: torch.Size) -> torch.Size:
     """The shape that these batch shapes broadcast to."""
+    distinct = {shape for shape in shapes.values() if shape}
+    if len(distinct) <= 1:  # nearly always, and ten times cheaper than to ask torch
+        return distinct.pop() if distinct else torch.Size()
     try:
         return torch.Size(torch.broadcast_shapes(*shapes.values()))
     except RuntimeError:

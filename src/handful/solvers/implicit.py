@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from handful.solvers.operation import Operation
 
 Solver = Callable[..., Tensor]
 """Parameters -> solution; its steps are not recorded."""
@@ -22,11 +23,11 @@ def implicit(solver: Solver, adjoint: Adjoint, *parameters: Tensor) -> Tensor:
     evaluated on the solution as a function of the parameters, which makes higher derivatives exact too. Parameters
     have equal leading dimensions, of which solver and adjoint take any number.
     """
-    solution: Tensor = _Implicit.apply(solver, adjoint, *parameters)  # type: ignore[no-untyped-call]
+    solution: Tensor = _Implicit.apply(solver, adjoint, *parameters)
     return solution
 
 
-class _Implicit(torch.autograd.Function):
+class _Implicit(Operation):
     @staticmethod
     def forward(solver: Solver, adjoint: Adjoint, *parameters: Tensor) -> Tensor:
         return solver(*parameters)

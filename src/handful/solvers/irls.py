@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from handful.solvers.linear import add_diagonal, cholesky, factorise, solve_factorised
+from handful.solvers.operation import Operation
 
 SATURATION = 60.0
 """Weights and working responses are computed as if no logit were larger: exp(-60) moves no float64 solution, and keeps
@@ -30,11 +31,11 @@ every power of it that a gradient needs far from denormals."""
 def iterate(K: Tensor, t: Tensor, lam: Tensor, steps: int, gradient: str, eps: float) -> Tensor:
     """Steps from 0 for symmetric K (..., n, n), signs t (..., o, n), lam (...) -> a (..., o, n); no broadcasting."""
     keep = gradient == "unrolled" and torch.is_grad_enabled()
-    a: Tensor = _Iterate.apply(K, t, lam, steps, gradient, keep, eps)[0]  # type: ignore[no-untyped-call]
+    a: Tensor = _Iterate.apply(K, t, lam, steps, gradient, keep, eps)[0]
     return a
 
 
-class _Iterate(torch.autograd.Function):
+class _Iterate(Operation):
     """Returns a, and for the backward E = exp(-m / 2) and u of all steps (..., steps, o, n), and the factors."""
 
     @staticmethod
@@ -80,7 +81,7 @@ class _Iterate(torch.autograd.Function):
             tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip(inputs[:3], in_dims[:3], strict=True)
         )
-        outputs = _Iterate.apply(K, t, lam, *inputs[3:])  # type: ignore[no-untyped-call]
+        outputs = _Iterate.apply(K, t, lam, *inputs[3:])
         return outputs, (0,) * len(outputs)
 
 

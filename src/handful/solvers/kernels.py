@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from handful.solvers.checks import common_batch
-from handful.solvers.precision import no_autocast, recast, result_dtype
+from handful.solvers.operation import Operation
+from handful.solvers.precision import expanded, no_autocast, recast, result_dtype
 
 
 def gram(X: Tensor) -> Tensor:
@@ -17,7 +18,7 @@ def gram(X: Tensor) -> Tensor:
     The backward is one product, (G + G^T) X, where autograd through `X @ X.mT` takes two.
     """
     X = recast(X, result_dtype(X))
-    K: Tensor = _Gram.apply(X)  # type: ignore[no-untyped-call]
+    K: Tensor = _Gram.apply(X)
     return K
 
 
@@ -28,8 +29,8 @@ def cross_gram(Q: Tensor, X: Tensor) -> Tensor:
     as a transpose, at several times the cost for long rows. For weights W (..., e, o), Q W is cross_gram(Q, W.mT).
     """
     dtype, batch = result_dtype(Q, X), common_batch(Q=Q.shape[:-2], X=X.shape[:-2])
-    Q, X = recast(Q, dtype).expand(*batch, -1, -1), recast(X, dtype).expand(*batch, -1, -1)
-    G: Tensor = _CrossGram.apply(Q, X)  # type: ignore[no-untyped-call]
+    Q, X = (expanded(recast(tensor, dtype), (*batch, *tensor.shape[-2:])) for tensor in (Q, X))
+    G: Tensor = _CrossGram.apply(Q, X)
     return G
 
 
@@ -67,7 +68,7 @@ def cosines(G: Tensor, q_norms: Tensor, x_norms: Tensor) -> Tensor:
     return G * scale
 
 
-class _Gram(torch.autograd.Function):
+class _Gram(Operation):
     @staticmethod
     def forward(X: Tensor) -> Tensor:
         with no_autocast(X.device):
@@ -89,7 +90,7 @@ class _Gram(torch.autograd.Function):
         return gram(X.movedim(in_dims[0], 0)), 0
 
 
-class _CrossGram(torch.autograd.Function):
+class _CrossGram(Operation):
     @staticmethod
     def forward(Q: Tensor, X: Tensor) -> Tensor:
         with no_autocast(X.device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from handful.errors import NotPositiveDefiniteError
 from handful.solvers.checks import common_batch, inspect, require_finite, require_gram, require_rows, require_symmetric
+from handful.solvers.operation import Operation
 from handful.solvers.precision import no_autocast, recast, result_dtype, system_dtype
 
 
@@ -44,7 +46,7 @@ def add_diagonal(K: Tensor, diagonal: Tensor) -> Tensor:
 
 def factorise(S: Tensor, eps: float) -> Tensor:
     """The Cholesky factor of S as a constant; gradients take the way through `solve_factorised`."""
-    L: Tensor = _Factorise.apply(S.detach(), eps)  # type: ignore[no-untyped-call]
+    L: Tensor = _Factorise.apply(S.detach(), eps)
     return L
 
 
@@ -52,9 +54,7 @@ def solve_factorised(S: Tensor, L: Tensor, B: Tensor) -> Tensor:
     """Solve S X = B by the factor L of S; differentiable, any number of times, in S and B with no new factor."""
     batch = common_batch(S=S.shape[:-2], B=B.shape[:-2])
     n = S.shape[-1]
-    X: Tensor = _SolveFactorised.apply(  # type: ignore[no-untyped-call]
-        S.expand(*batch, n, n), L.expand(*batch, n, n), B.expand(*batch, n, B.shape[-1])
-    )
+    X: Tensor = _SolveFactorised.apply(S.expand(*batch, n, n), L.expand(*batch, n, n), B.expand(*batch, n, B.shape[-1]))
     return X
 
 
@@ -63,10 +63,15 @@ def rounding(K: Tensor) -> float:
     return torch.finfo(K.dtype if K.is_floating_point() else torch.float64).eps
 
 
-def cholesky(S: Tensor, eps: float) -> Tensor:
-    """The factor L of S = L L^T, with nothing recorded; what `factorise` gives to torch.func and autograd."""
+def cholesky(S: Tensor, eps: float, inspector: Callable[[], None] | None = None) -> Tensor:
+    """The factor L of S = L L^T, with nothing recorded; what `factorise` gives to torch.func and autograd.
+
+    S may be known by its lower half alone. Where it has no factor, `inspector` may say why in better words.
+    """
     L, info = torch.linalg.cholesky_ex(S)
-    if bool(info.any()):
+    if info.sum().item():
+        if inspector is not None:
+            inspector()
         failed = info > 0
         L = L.clone()
         L[failed] = _factorise_rounded(S[failed], eps)
@@ -79,7 +84,7 @@ def _require_sound(S: Tensor, B: Tensor) -> None:
     require_symmetric(S)
 
 
-class _Factorise(torch.autograd.Function):
+class _Factorise(Operation):
     @staticmethod
     def forward(S: Tensor, eps: float) -> Tensor:
         return cholesky(S, eps)
@@ -114,7 +119,7 @@ def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
     return L
 
 
-class _SolveFactorised(torch.autograd.Function):
+class _SolveFactorised(Operation):
     """X = S^-1 B. With G the gradient of X: dB = S^-1 G and dS = -dB X^T, which the same factor gives."""
 
     @staticmethod

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from handful.solvers.operation import Operation
+
 FLUSH_BELOW = 1e-30
 """Smaller magnitudes become 0 on their way to float32: eight decades above denormals, which slow every product."""
 
@@ -33,7 +35,7 @@ def result_dtype(*tensors: Tensor) -> torch.dtype:
     """The widest floating dtype among the tensors, and at least float32; integers and booleans have no say."""
     dtype = torch.float32
     for tensor in tensors:
-        if tensor.is_floating_point():
+        if tensor.dtype != dtype and tensor.is_floating_point():
             dtype = torch.promote_types(dtype, tensor.dtype)
     return dtype
 
@@ -53,8 +55,15 @@ def recast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         return tensor
     if not tensor.is_floating_point():
         return tensor.to(dtype)
-    result: Tensor = _Recast.apply(tensor, dtype)  # type: ignore[no-untyped-call]
+    result: Tensor = _Recast.apply(tensor, dtype) if torch.is_grad_enabled() else flushed(tensor, dtype)
     return result
+
+
+def flushed(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The values of `recast`, where nothing is recorded."""
+    if dtype.itemsize < tensor.dtype.itemsize:
+        tensor = torch.hardshrink(tensor, FLUSH_BELOW)
+    return tensor.to(dtype)
 
 
 def as_tensor(lam: float | Tensor, like: Tensor) -> Tensor:
@@ -64,13 +73,17 @@ def as_tensor(lam: float | Tensor, like: Tensor) -> Tensor:
     return torch.tensor(lam, dtype=system_dtype(like.device), device=like.device)
 
 
-class _Recast(torch.autograd.Function):
+def expanded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor with its dimensions of 1, and missing ones, repeated; itself, with nothing recorded, if they fit."""
+    return tensor if tensor.shape == shape else tensor.expand(shape)
+
+
+class _Recast(Operation):
     """A linear map, so its backward is itself with the dtypes exchanged."""
 
     @staticmethod
     def forward(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        narrower = torch.finfo(dtype).bits < torch.finfo(tensor.dtype).bits
-        return (torch.hardshrink(tensor, FLUSH_BELOW) if narrower else tensor).to(dtype)
+        return flushed(tensor, dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:

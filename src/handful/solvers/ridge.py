@@ -14,10 +14,10 @@ from handful.solvers.checks import (
     require_system,
     require_targets,
 )
-from handful.solvers.fused import fused_ridge
+from handful.solvers.fused import fused_predictions, fused_ridge
 from handful.solvers.kernels import diagonal_prior, dual_weights, gram
 from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
-from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
+from handful.solvers.precision import as_tensor, expanded, no_autocast, recast, result_dtype, system_dtype
 
 
 def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
@@ -37,6 +37,24 @@ def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
     lam = lam.to(result_dtype(X))
     W = _ridge_by_dual(diagonal_prior(X, lam), Y, lam.new_ones(()))
     return W * lam.rsqrt().unsqueeze(-1)
+
+
+def ridge_predictions(X: Tensor, Y: Tensor, lam: float | Tensor, Q: Tensor) -> Tensor:
+    """What ridge regression fitted to X and Y predicts for Q: Q X^T (X X^T + lam I)^-1 Y (eq. 5), as one operation.
+
+    X (..., n, e), Y (..., n, o), Q (..., q, e), lam a number or a tensor that broadcasts over the leading dimensions
+    -> (..., q, o). A head to train through: it costs less than `ridge` and a product, and differentiates in all four.
+    """
+    require_rows("X", X, "Y", Y)
+    lam = as_tensor(lam, X)
+    if Q.ndim < 2 or Q.shape[-1] != X.shape[-1]:
+        raise ShapeError(
+            f"X (..., n, e) and Q (..., q, e) must agree in e, but got {tuple(X.shape)} and {tuple(Q.shape)}."
+        )
+    batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape, Q=Q.shape[:-2])
+    dtype = result_dtype(X, Y, Q)
+    X, Q = (expanded(recast(each, dtype), (*batch, *each.shape[-2:])) for each in (X, Q))
+    return fused_predictions(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch), Q)
 
 
 def ridge_primal(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
@@ -91,8 +109,8 @@ def _ridge_by_dual(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:
     batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
     if batch != X.shape[:-2]:  # one Gram matrix for several problems
         return dual_weights(X, ridge_dual(gram(X), Y, lam))
-    dtype, work = result_dtype(X, Y), system_dtype(X.device)
-    return fused_ridge(recast(X, dtype), recast(Y, work).expand(*batch, *Y.shape[-2:]), lam.to(work).expand(batch))
+    X = recast(X, result_dtype(X, Y))
+    return fused_ridge(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch))
 
 
 def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
