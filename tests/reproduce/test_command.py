@@ -32,6 +32,7 @@ def handful(root: Path, *words: str | Path, check: int = 0) -> subprocess.Comple
 @pytest.mark.slow
 def test_a_table_is_trained_tested_and_written(small_root: Path, tmp_path: Path) -> None:
     words = ["table1", "--only", "cifar-fs/r2d2-64C", "cifar-fs/protonet-64C", "--variant", "paper", "authors"]
+    words += ["--test-episodes-of", "protonet-64C-1shot=9"]
     told = handful(small_root, *words, *QUICK, "--seeds", "2", "--out", tmp_path).stdout
     assert "[1/10]" in told
     assert "No published number has been compared with a run trained in full yet. 8 numbers" in told
@@ -42,6 +43,7 @@ def test_a_table_is_trained_tested_and_written(small_root: Path, tmp_path: Path)
     assert cell["ours"]["closed"]["n"] == 40
     assert cell["comparison"]["difference"] == pytest.approx(100 * cell["ours"]["closed"]["mean"] - 62.3)
     assert len(cell["manifests"]) == 2
+    assert cells["Proto net", "authors", "CIFAR-FS 5-way 1-shot"]["ours"]["closed"]["n"] == 9
     assert "trained for 2 of 120,000 episodes" in cell["shortfall"]
     assert cells["Proto net", "authors", "CIFAR-FS 5-way 5-shot"]["recipe"] == "cifar-fs/protonet-64C-5shot/authors"
     assert facts["test_episodes"]["CIFAR-FS 5-way 1-shot"]["query"] == 47

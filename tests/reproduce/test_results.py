@@ -58,6 +58,16 @@ def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
     assert len(results(tiny, ridge, proto, cell("MAML", score(0.5))).pairs()) == 3
 
 
+def test_a_row_tested_on_fewer_episodes_is_paired_on_those_and_says_so(tiny: Benchmark) -> None:
+    ridge, slow = cell("R2-D2 (64C)", score(0.63)), score(0.5)
+    fewer = replace(slow, measurement=replace(slow.measurement, accuracies=slow.measurement.accuracies[:7]))
+    both = pair(cell("MAML", fewer), ridge)
+    assert (both.closed.n, both.closed.mean) == (7, pytest.approx(-0.13))
+    made = results(tiny, ridge, cell("MAML", fewer))
+    assert made.sets[COLUMN].episodes == 10
+    assert [row[0] for row in column_lines(made, COLUMN).rows][1] == "MAML · authors, first 7 episodes"
+
+
 def test_a_row_may_have_a_reference_of_its_own(tiny: Benchmark) -> None:
     ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.55))
     maml = cell("MAML", score(0.5))

@@ -63,6 +63,8 @@ class Reproduce:
     """Episodes between two validations, in place of the recipes'; 0 for none, which saves time in short runs."""
     test_episodes: int = 10_000
     """Test episodes of each column."""
+    test_episodes_of: tuple[str, ...] = ()
+    """Only the first N of them for recipes whose name contains a word, as WORD=N: MAML takes a second for each."""
     checkpoint: Literal["shot", "mean", "last"] = "shot"
     """What to test: the best on validation for the number of shots (as the authors), for the mean, or the last."""
     device: Device = "auto"
@@ -112,12 +114,13 @@ class Reproduce:
             minutes=self.budget,
             departures=Departures(
                 self.episodes,
-                tuple(_pair(pair) for pair in self.episodes_of),
+                tuple(_pair("--episodes-of", pair) for pair in self.episodes_of),
                 self.width,
                 self.schedule,
                 self.validate_every,
             ),
             test_episodes=self.test_episodes,
+            test_episodes_of=tuple(_pair("--test-episodes-of", pair) for pair in self.test_episodes_of),
             checkpoint=self.checkpoint,
             device=device,
         )
@@ -157,10 +160,10 @@ class Reproduce:
         return 0
 
 
-def _pair(words: str) -> tuple[str, int]:
+def _pair(flag: str, words: str) -> tuple[str, int]:
     word, _, number = words.rpartition("=")
     if not word or not number.isdecimal() or not int(number):
-        raise InvalidOptionError(f"--episodes-of takes WORD=N, for example maml=200, but got '{words}'.")
+        raise InvalidOptionError(f"{flag} takes WORD=N, for example maml=200, but got '{words}'.")
     return word, int(number)
 
 

@@ -42,18 +42,25 @@ def checkpoint_of(folder: Path, shot: int, which: Checkpoint) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def measure(folder: Path, episodes: EpisodeSet, which: Checkpoint, device: torch.device) -> Measurement | None:
-    """Test a run on these episodes, or read the record of a test of the same checkpoint on the same episodes."""
+def measure(
+    folder: Path, episodes: EpisodeSet, which: Checkpoint, device: torch.device, first: int = 0
+) -> Measurement | None:
+    """Test a run on these episodes, or read the record of a test of the same checkpoint on the same episodes.
+
+    `first`, if not 0, takes only so many of them, for a learner that is slow to adapt.
+    """
     path = checkpoint_of(folder, episodes.shot, which)
     if path is None:
         return None
+    count = min(first or episodes.episodes, episodes.episodes)
     key = {"checkpoint": hashlib.sha256(path.read_bytes()).hexdigest(), "episodes": episodes.digest}
+    key |= {"first": str(count)} if count < episodes.episodes else {}
     record = folder / f"test-{episodes.way}way-{episodes.shot}shot-{which}.json"
     known = _read(record, key)
     if known is not None:
         return known
     trained = read_run(path)
-    measured = _measure(trained, episodes, path.stem, device)
+    measured = _measure(trained, episodes, path.stem, device, count)
     facts = {
         "key": key,
         "queries": episodes.way * episodes.query,
@@ -69,12 +76,12 @@ def measure(folder: Path, episodes: EpisodeSet, which: Checkpoint, device: torch
     return measured
 
 
-def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: torch.device) -> Measurement:
+def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: torch.device, count: int) -> Measurement:
     model, dataset = trained.model.to(device), episodes.dataset
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
     check_model(model, sampler[0].to(device))
     pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
-    kind = (episodes.way, episodes.shot, episodes.query, episodes.episodes, episodes.seed)
+    kind = (episodes.way, episodes.shot, episodes.query, count, episodes.seed)
     done = evaluate(model, dataset, *kind, pool=pool)
     apart = accuracies_of(model, dataset, episodes.apart, pool)
     return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)

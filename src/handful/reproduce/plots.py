@@ -89,7 +89,9 @@ def lines_picture(results: Results) -> Picture | None:
         place.set_title(column.title, fontsize=10, loc="left")
         place.set_xlabel({"steps": "steps of the base learner", "alpha": "start of alpha"}.get(kind, kind), fontsize=9)
         place.set_ylabel("accuracy, %", fontsize=9)
-        if kind != "steps":
+        if kind == "steps":
+            place.set_xticks(sorted({cell.row.x for cells in lines.values() for cell in cells if cell.row.x}))
+        else:
             place.set_xscale("log")
         place.legend(frameon=False, fontsize=8)
     _same_heights(axes, [column for column, _ in groups])

@@ -138,11 +138,12 @@ class Pair:
 def pair(first: Cell, second: Cell) -> Pair:
     """The paired difference of two cells of one column."""
     known = first.published is not None and second.published is not None
+    both = min(len(first.accuracies), len(second.accuracies))  # one may have been tested on the first of them only
     return Pair(
         first.column,
         f"{first.row.label} · {first.variant}",
         f"{second.row.label} · {second.variant}",
-        closed_interval(first.accuracies - second.accuracies),
+        closed_interval(first.accuracies[:both] - second.accuracies[:both]),
         open_interval(first.apart - second.apart),
         first.published.value - second.published.value if known and first.published and second.published else None,
     )

@@ -39,7 +39,7 @@ def column_lines(results: Results, column: Column) -> Lines:
     """All rows of one column beside the paper's numbers."""
     cells = [cell for cell in results.cells if cell.column == column]
     strong = tuple(index for index, cell in enumerate(cells) if cell.scores and not cell.shortfall)
-    rows, note = _told_once([_cell_line(cell) for cell in cells])
+    rows, note = _told_once([_cell_line(cell, results.sets[column].episodes) for cell in cells])
     kept = [place for place, name in enumerate(HEAD) if name not in MAY_LACK or any(row[place] != NONE for row in rows)]
     return Lines(column.title, _picked(HEAD, kept), tuple(_picked(row, kept) for row in rows), strong, note)
 
@@ -56,7 +56,7 @@ def _picked(row: tuple[str, ...], places: list[int]) -> tuple[str, ...]:
     return tuple(row[place] for place in places)
 
 
-def _cell_line(cell: Cell) -> tuple[str, ...]:
+def _cell_line(cell: Cell, episodes: int) -> tuple[str, ...]:
     paper = NONE if cell.published is None else str(cell.published)
     name = f"{cell.row.label} · {cell.variant}" if cell.variant else cell.row.label
     if not cell.scores:
@@ -67,7 +67,8 @@ def _cell_line(cell: Cell) -> tuple[str, ...]:
     seeds = f"± {100 * cell.over_seeds.half:.2f} ({len(cell.scores)})" if len(cell.scores) > 1 else NONE
     transductive = ", transductive" if "transductive" in cell.scores[0].measurement.limits else ""
     opened = f"± {100 * cell.opened.half:.2f}"
-    return (f"{name}{transductive}", paper, str(cell.closed), opened, seeds, difference, verdict, _trained(cell))
+    fewer = f", first {cell.closed.n:,} episodes" if cell.closed.n < episodes else ""
+    return (f"{name}{transductive}{fewer}", paper, str(cell.closed), opened, seeds, difference, verdict, _trained(cell))
 
 
 def _trained(cell: Cell) -> str:
