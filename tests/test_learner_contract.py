@@ -167,6 +167,16 @@ def test_features_that_are_not_numbers_are_refused_with_their_count(case: Case):
 
 
 @every_learner
+def test_a_query_that_is_no_number_is_refused_and_not_answered(case: Case):
+    problem = episode(0, query=2)
+    predict = case.model().adapt(problem.support)
+    inputs = problem.query.inputs.clone()
+    inputs[1] = torch.nan
+    with pytest.raises(NotFiniteError, match="of 6 queries were answered with NaN"):
+        predict(inputs)
+
+
+@every_learner
 def test_targets_that_do_not_belong_to_the_support_are_refused(case: Case):
     model, one = case.model(), episode(0)
     features = model.embed(one.support.inputs)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from handful.episodes import Episode, LabelledSet
 from handful.learners import BaseLearner, Predictor
+from handful.learners.base import check_logits
 
 
 class FewShotModel(nn.Module):
@@ -41,7 +42,7 @@ class FewShotModel(nn.Module):
         """Learn the support's classes; the predictor takes query inputs (..., q, *shape) and gives logits."""
         depth = support.targets.ndim - 1
         predict = self.learner.fit(self.embed(support.inputs, depth), support.targets)
-        return lambda inputs: predict(self.embed(inputs, depth))
+        return lambda inputs: check_logits(predict(self.embed(inputs, depth)))
 
     def embed(self, inputs: Tensor, depth: int = 1) -> Tensor:
         """Embed inputs whose first `depth` dimensions count images: (..., n, *shape) -> (..., n, *features)."""

@@ -9,6 +9,7 @@ from handful.data.table import ClassDataset
 from handful.episodes import EpisodeRows, EpisodeSampler
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import BaseLearner, KernelLearner
+from handful.learners.base import check_logits
 from handful.metrics import accuracy
 from handful.model import FewShotModel
 from handful.pool import embed_pool, embed_rows, folded
@@ -93,7 +94,7 @@ def _fit(learner: BaseLearner, rows: EpisodeRows, pool: Tensor, places: Tensor) 
     features = pool.index_select(0, places.flatten()).reshape(*places.shape, *pool.shape[1:])
     support, query = (each.to(pool) for each in rows.targets())
     predict = learner.fit(features[:, : rows.n_support], support.expand(len(places), -1, -1))
-    return accuracy(predict(features[:, rows.n_support :]), query)
+    return accuracy(check_logits(predict(features[:, rows.n_support :])), query)
 
 
 def _solve(

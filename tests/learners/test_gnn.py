@@ -78,10 +78,10 @@ def test_queries_in_pieces_give_the_same_answers(learner, monkeypatch):
             torch.testing.assert_close(learner.fit(support, targets)(query), expected, **CLOSE)
 
 
-@pytest.mark.parametrize("options", [{"layers": 0}, {"growth": 0}, {"hidden": 0}])
+@pytest.mark.parametrize("options", [{"layers": 0}, {"growth": 0}, {"hidden": 0}, {"way": 1}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
-        GNN(6, 3, **options)
+        GNN(6, **options)
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from handful.errors import InvalidOptionError
+from handful import FewShotModel
+from handful.episodes import LabelledSet
+from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import MAML
 from handful.learners.network import AdaptedNetwork, EpisodeNorm
 
@@ -156,6 +158,14 @@ def test_threads_can_share_a_model(episode):
 
     alone = [answer(task) for task in tasks]
     with ThreadPoolExecutor(8) as threads:
-        together = list(threads.map(answer, tasks * 10))
-    for logits, expected in zip(together, alone * 10, strict=True):
+        together = list(threads.map(answer, tasks * 3))
+    for logits, expected in zip(together, alone * 3, strict=True):
         assert torch.equal(logits, expected)
+
+
+def test_an_inner_loop_that_diverges_is_reported(episode):
+    support, targets, query, _ = episode
+    network = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    model = FewShotModel(nn.Identity(), MAML(network, 3, rate=1e300)).eval()
+    with pytest.raises(NotFiniteError, match="lower its rate"):
+        model.adapt(LabelledSet(support, targets))(query)

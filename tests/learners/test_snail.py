@@ -86,10 +86,10 @@ def test_the_support_is_shuffled_in_training_only(learner):
     assert not torch.allclose(learner.fit(support, targets)(query), learner.fit(support, targets)(query))
 
 
-@pytest.mark.parametrize("options", [{"shot": 0}, {"width": 2}])
+@pytest.mark.parametrize("options", [{"shot": 0}, {"width": 2}, {"way": 1}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
-        SNAIL(6, 3, **options)
+        SNAIL(6, **options)
 
 
 def test_it_learns_to_gather_labels_from_the_first_episodes_on():

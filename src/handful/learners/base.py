@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from handful.episodes import Episode
-from handful.errors import NotFiniteError, ShapeError
+from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 
 Predictor = Callable[[Tensor], Tensor]
 """Query embeddings (..., q, e) -> logits (..., q, way)."""
@@ -30,6 +30,10 @@ class Limits:
     """Whether the answer depends on the order of the support set."""
     transductive: bool = False
     """Whether the answer to one query depends on the other queries."""
+
+    def __post_init__(self) -> None:
+        if self.way is not None and self.way < 2:
+            raise InvalidOptionError(f"A learner needs at least two classes to tell apart, but got way = {self.way}.")
 
     def describe(self) -> str:
         """The limits in words, for tables and logs."""
@@ -120,3 +124,15 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
         raise ShapeError(
             f"Class {int(empty.nonzero()[0])} of the episode has no support example; every class needs one."
         )
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """The logits (..., q, way) themselves, unless an answer is no number: then no class could be told from another."""
+    finite = torch.isfinite(logits).all(-1)
+    if not bool(finite.all()):
+        raise NotFiniteError(
+            f"{int((~finite).sum())} of {finite.numel()} queries were answered with NaN or infinity. Either their "
+            f"features are no numbers: look at the images and at the embedding network. Or the learner's own steps "
+            f"diverged: lower its rate."
+        )
+    return logits
