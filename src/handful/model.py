@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from handful.episodes import Episode, LabelledSet
+from handful.errors import NotFiniteError
 from handful.learners import BaseLearner, Predictor
-from handful.learners.base import check_logits
 
 
 class FewShotModel(nn.Module):
@@ -51,3 +51,15 @@ class FewShotModel(nn.Module):
             flat = flat.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.embedding(flat)
         return features.reshape(*inputs.shape[:depth], *features.shape[1:])
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """The logits (..., q, way) themselves, unless an answer is no number: then no class could be told from another."""
+    finite = torch.isfinite(logits).all(-1)
+    if not bool(finite.all()):
+        raise NotFiniteError(
+            f"{int((~finite).sum())} of {finite.numel()} queries were answered with NaN or infinity. Either their "
+            f"features are no numbers: look at the images and at the embedding network. Or the learner's own steps "
+            f"diverged: lower its rate."
+        )
+    return logits

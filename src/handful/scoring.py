@@ -9,9 +9,8 @@ from handful.data.table import ClassDataset
 from handful.episodes import EpisodeRows, EpisodeSampler
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import BaseLearner, KernelLearner
-from handful.learners.base import check_logits
 from handful.metrics import accuracy
-from handful.model import FewShotModel
+from handful.model import FewShotModel, check_logits
 from handful.pool import embed_pool, embed_rows, folded
 from handful.products import Gathered, Products, Tiles, WholeGram
 from handful.routes import Route, Work, cheapest, tile_cut

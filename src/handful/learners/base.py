@@ -124,15 +124,3 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
         raise ShapeError(
             f"Class {int(empty.nonzero()[0])} of the episode has no support example; every class needs one."
         )
-
-
-def check_logits(logits: Tensor) -> Tensor:
-    """The logits (..., q, way) themselves, unless an answer is no number: then no class could be told from another."""
-    finite = torch.isfinite(logits).all(-1)
-    if not bool(finite.all()):
-        raise NotFiniteError(
-            f"{int((~finite).sum())} of {finite.numel()} queries were answered with NaN or infinity. Either their "
-            f"features are no numbers: look at the images and at the embedding network. Or the learner's own steps "
-            f"diverged: lower its rate."
-        )
-    return logits
