@@ -11,6 +11,7 @@ from handful.recipes import NAMED
 from handful.reproduce import published
 from handful.reproduce.conduct import Options, plan_cells
 from handful.reproduce.experiments import EXPERIMENTS, Column, narrowed
+from handful.reproduce.jobs import Departures
 from handful.reproduce.published import Figure, figure
 from handful.reproduce.timing import ROWS
 
@@ -83,5 +84,9 @@ def test_an_experiment_is_narrowed_to_what_is_asked_for() -> None:
         *["cifar-fs/r2d2-wide/authors"] * 2,
     ]
     assert len(narrowed(whole, ("proto net",)).rows) == 2
+    same = narrowed(whole, ("cifar-fs/r2d2-64C", "cifar-fs/r2d2-wide"))
+    small = plan_cells(same, Options(Path("nowhere"), departures=Departures(width="64C")))
+    assert len({run.folder for _, runs in small for run in runs}) == 1
+    assert [runs[0].changes for _, runs in small] == ["", "", "64C in place of wide", "64C in place of wide"]
     with pytest.raises(InvalidOptionError, match=r"No row of table1 contains 'r3d3'\. Its rows: Matching net"):
         narrowed(whole, ("r3d3",))

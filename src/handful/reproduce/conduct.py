@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -84,8 +84,12 @@ Planned = tuple[Cell, tuple[Job, ...]]
 
 
 def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
-    """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs."""
+    """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
+
+    Rows whose recipes are the same share a run.
+    """
     planned: list[Planned] = []
+    folders: dict[str, Path] = {}
     for row in experiment.rows:
         for index, column in enumerate(experiment.columns):
             if row.only is not None and column not in row.only:
@@ -96,7 +100,8 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
                 if name is None:
                     continue
                 found = True
-                runs = tuple(job(name, seed, options.out, options.departures) for seed in range(options.seeds))
+                made = (job(name, seed, options.out, options.departures) for seed in range(options.seeds))
+                runs = tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in made)
                 planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
             if not found and row.numbers[index] is not None:
                 planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
@@ -172,5 +177,7 @@ def _scores(
             first = next((count for word, count in options.test_episodes_of if word in each.name), 0)
             measured = measure(each.folder, sets[cell.column], options.checkpoint, options.device, first)
             if measured is not None:
-                found.append(Score(manifests[each.folder], measured, each.folder))
+                run = manifests[each.folder]  # which may fill another row too, under another name
+                own = replace(run, name=each.name, planned=each.planned, changes=each.changes)
+                found.append(Score(own, measured, each.folder))
     return tuple(found)

@@ -79,6 +79,11 @@ class Job:
     changes: str
     folder: Path
 
+    @property
+    def key(self) -> str:
+        """The same for all runs of one recipe and seed, whatever their name."""
+        return _short_hash(self.recipe)
+
 
 def job(name: str, seed: int, out: Path, departures: Departures = AS_IT_IS) -> Job:
     """The run of a named recipe."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from handful.episodes import EpisodeSampler, FixedShots
+from handful.episodes.sampler import EpisodeRows
 from handful.evaluation import DEFAULT_MEMORY, evaluate
 from handful.files import write_atomically
 from handful.pool import embed_pool_within
@@ -83,7 +84,8 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: tor
     pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
     kind = (episodes.way, episodes.shot, episodes.query, count, episodes.seed)
     done = evaluate(model, dataset, *kind, pool=pool)
-    apart = accuracies_of(model, dataset, episodes.apart, pool)
+    few = episodes.apart
+    apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
     return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)
 
 

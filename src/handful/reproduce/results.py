@@ -139,12 +139,13 @@ def pair(first: Cell, second: Cell) -> Pair:
     """The paired difference of two cells of one column."""
     known = first.published is not None and second.published is not None
     both = min(len(first.accuracies), len(second.accuracies))  # one may have been tested on the first of them only
+    apart = min(len(first.apart), len(second.apart))
     return Pair(
         first.column,
         f"{first.row.label} · {first.variant}",
         f"{second.row.label} · {second.variant}",
         closed_interval(first.accuracies[:both] - second.accuracies[:both]),
-        open_interval(first.apart - second.apart),
+        open_interval(first.apart[:apart] - second.apart[:apart]),
         first.published.value - second.published.value if known and first.published and second.published else None,
     )
 
