@@ -117,3 +117,12 @@ def grey(images: Tensor) -> Tensor:
 
 def mean_grey(images: Tensor) -> Tensor:
     return grey(images).mean((2, 3), keepdim=True)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 4, 4), (5, 70, 3, 32, 32), (700, 3, 32, 32), (0, 3, 4, 4)])
+def test_bytes_become_the_same_floats_piece_by_piece_as_at_once(shape):
+    nhwc = torch.randint(0, 256, (*shape[:-3], *shape[-2:], 3), dtype=torch.uint8)
+    images = nhwc.movedim(-1, -3)
+    floats = unit_floats(images)
+    assert torch.equal(floats, images.to(torch.float32).div_(255))
+    assert floats.movedim(-3, -1).is_contiguous()  # channels stay last in memory

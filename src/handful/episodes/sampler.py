@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from handful.data.table import ClassDataset
+from handful.data.transforms import unit_floats
 from handful.episodes.counter import Ints, below, choose, random_words
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.shape import EpisodeShape, FixedShots
@@ -164,7 +165,7 @@ class EpisodeSampler:
 
     def _inputs(self, images: Tensor, start: int) -> Tensor:
         if self.transform is None:
-            return images.to(torch.float32).div_(255)
+            return unit_floats(images)
         words = random_words(self.seed ^ 0x7F02, np.arange(start, start + len(images)), 1)[:, 0] >> np.uint64(1)
         generators = [torch.Generator().manual_seed(int(word)) for word in words]
         done = [self.transform(episode, generator) for episode, generator in zip(images, generators, strict=True)]
