@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run the suite and write RESULTS.md; `--quick` takes two minutes and only prints."""
+"""`python -m benchmarks`: run the suite and write RESULTS.md; `--only` renews parts of it, `--quick` only prints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.contest import Setting
 from benchmarks.environment import peers_python, versions
+from benchmarks.record import earlier, text
 from benchmarks.report import Results, page, targets_table
 from benchmarks.suite import SUITE
 
@@ -20,22 +21,26 @@ def main() -> int:
     options = _parser().parse_args()
     peers = None if options.no_peers else peers_python()
     setting = Setting(options.threads, options.clock, options.quick, peers)
-    results, begun = Results(setting, versions(peers)), time.perf_counter()
+    kept, known = options.out.with_suffix(".json"), versions(peers)
+    before = earlier(kept, setting, known) if options.only else None
+    results = before or Results(setting, known)
     for name in options.only or [*SUITE, "start", *([] if options.quick else ["profiles", "growth"])]:
-        stage = time.perf_counter()
+        begun = time.perf_counter()
         print(f"{name} ...", file=sys.stderr, flush=True)
         _measure(name, results, options.out.parent)
         if name in SUITE:
             print(targets_table(results.outcomes[name].rows), flush=True)
-        print(f"{name}: {time.perf_counter() - stage:.0f} s", file=sys.stderr, flush=True)
-    results.minutes = (time.perf_counter() - begun) / 60
-    if options.quick or options.only:
+        results.minutes[name] = (time.perf_counter() - begun) / 60
+        print(f"{name}: {60 * results.minutes[name]:.0f} s", file=sys.stderr, flush=True)
+    results.outcomes = {name: results.outcomes[name] for name in SUITE if name in results.outcomes}
+    if options.quick or (options.only and before is None):  # a part alone must not replace the page
         print(page(results))
         return 0
     from handful.files import write_atomically
 
     write_atomically(options.out, page(results).encode())
-    print(f"Written to {options.out} after {results.minutes:.1f} minutes")
+    write_atomically(kept, text(results).encode())
+    print(f"Written to {options.out}; all parts took {sum(results.minutes.values()):.1f} minutes")
     return 0
 
 
@@ -70,7 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-peers", action="store_true", help="leave out peers that need an environment of their own")
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md", help="where to write")
     parser.add_argument(
-        "--only", nargs="+", choices=[*SUITE, "start", "profiles", "growth"], help="these alone; prints"
+        "--only",
+        nargs="+",
+        choices=[*SUITE, "start", "profiles", "growth"],
+        help="measure these anew, and keep the rest of the page",
     )
     return parser
 

@@ -16,7 +16,12 @@ PROFILED: dict[str, tuple[str, dict[str, Any], int]] = {
     "a training step, wide": ("training_step", {"width": "wide"}, 1),
     "10,000 test episodes, 32C": ("evaluation", {"width": "32C", "learner": "r2d2", "episodes": 10_000}, 1),
     "the same after embedding": ("after_embedding", {"width": "32C", "learner": "r2d2", "episodes": 10_000}, 1),
+    "after embedding, 64C": ("after_embedding", {"width": "64C", "learner": "r2d2", "episodes": 10_000}, 1),
+    "after embedding, wide": ("after_embedding", {"width": "wide", "learner": "lrd2", "episodes": 2_000}, 1),
+    "sampling, 5-way 5-shot, 15 queries": ("sampling", {"augment": False, "episodes": 512}, 2),
+    "LR-D2 one-vs-all head, 10 steps, e = 8064": ("logistic_forward_backward", {"steps": 10, "repeats": 10}, 2),
     "a ridge head, 5-way 1-shot, e = 3584": ("ridge_forward_backward", {"e": 3584, "shot": 1, "repeats": 20}, 3),
+    "a ridge head, 5-way 5-shot, e = 3584": ("ridge_forward_backward", {"e": 3584, "shot": 5, "repeats": 20}, 3),
 }
 
 

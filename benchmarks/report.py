@@ -12,14 +12,18 @@ from benchmarks.contest import Setting, readable
 from benchmarks.suite import Outcome, Row
 
 LIMITS = {
-    "after embedding": "What is left after embedding is the gather of features, which moves bytes as fast as memory "
-    "lets it, and a thin product (see the profile). A Gram matrix would cost more than it saves at this size.",
+    "after embedding": "What is left is to copy the features of an episode's images together and to multiply them with "
+    "those of its support, `index_select` and `bmm` in the profile. Both move bytes, and were no faster with other "
+    "block sizes, huge pages or a sampled product; a Gram matrix of the pool costs more than it saves at 10,000 episodes.",
     "training step": "Convolutions and their backward take nearly all of a step, on both sides (see the profile).",
-    "ridge head": "The products with features are the same on both sides; what differs is the solve, of which a few "
-    "calls of Python a system remain (see the profile).",
-    "episode by episode": "The route that embeds each episode alone is fast itself: channels-last, batched products.",
-    "sampling": "Both sides copy the same pixels; ours also converts them from bytes to floats, which the peer had "
-    "done before, at four times the memory.",
+    "ridge head": "The products with the queries' features, `mm` in the profile, are the same on both sides; the rest "
+    "is calls on tensors of a few numbers, whose cost is that of the call.",
+    "handful, episode by episode": "This is our own route with each episode embedded alone, which is fast itself: "
+    "compare it with plain PyTorch in the table of all contestants.",
+    "sampling": "To write the pixels as floats takes most of the time, `copy_` and `div_` in the profile; the peer "
+    "holds them as floats, at four times the memory, and only copies them.",
+    "LR-D2 one-vs-all": "The products with features, `mm` in the profile, do not depend on the number of steps, and "
+    "weigh the more the faster the steps are.",
 }
 """Why a figure may not be reached, by what its row is about."""
 
@@ -34,7 +38,8 @@ class Results:
     profiles: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     growth: list[tuple[str, str, float, float]] = field(default_factory=list)
     start: dict[str, float] = field(default_factory=dict)
-    minutes: float = 0.0
+    minutes: dict[str, float] = field(default_factory=dict)
+    """What each part took."""
 
     @property
     def rows(self) -> list[Row]:
@@ -74,7 +79,7 @@ def _opening(results: Results) -> str:
             "each round, and its median over the rounds is given with the lowest and the highest. Times are medians.",
             "",
             f"- {_processor()}, {os.cpu_count()} cores, {_memory_size()}; {platform.system()} {platform.release()}.",
-            f"- Threads pinned to {setting.threads}; {clock}; {results.minutes:.1f} minutes in all.",
+            f"- Threads pinned to {setting.threads}; {clock}; {sum(results.minutes.values()):.1f} minutes in all.",
             f"- Python {platform.python_version()}, {named}.",
             "- easyfsl, qpth and scikit-learn are run as they are. The authors' structure, plain PyTorch and one "
             "problem at a time by `linalg.inv` are rewritten here in a few lines from the paper's formulas, because "

@@ -107,7 +107,7 @@ def logistic_head(steps: int, e: int = 8064, query: int = 15, rounds: int = 15) 
     X, Q, Y, lam = episodes.X, episodes.Q, episodes.Y, episodes.lam
     return interleaved(
         {
-            "handful logistic": backward(episodes, lambda: cross_gram(Q, logistic(X, Y, lam, steps).mT)),
+            "handful logistic": logistic_run(episodes, steps),
             "handful logistic, last step": backward(
                 episodes, lambda: cross_gram(Q, logistic(X, Y, lam, steps, gradient="last_step").mT)
             ),
@@ -118,6 +118,12 @@ def logistic_head(steps: int, e: int = 8064, query: int = 15, rounds: int = 15) 
         },
         rounds,
     )
+
+
+def logistic_run(episodes: Episodes, steps: int) -> Callable[[], object]:
+    """Our one-vs-all head through the weights, forward and backward."""
+    X, Q, Y, lam = episodes.X, episodes.Q, episodes.Y, episodes.lam
+    return backward(episodes, lambda: cross_gram(Q, logistic(X, Y, lam, steps).mT))
 
 
 def saturation(steps: int = 10, e: int = 512, rounds: int = 31) -> dict[str, float]:

@@ -197,6 +197,19 @@ def ridge_forward_backward(e: int, shot: int, repeats: int) -> Run:
     return run
 
 
+def logistic_forward_backward(steps: int, repeats: int) -> Run:
+    """Query logits of one episode of one-vs-all LR-D2, 5-way 5-shot, e = 8064, and their gradients."""
+    keep_freed_memory()
+    episode = solvers.make_episodes((), 5, 5, 15, 8064)
+    head = solvers.logistic_run(episode, steps)
+
+    def run() -> None:
+        for _ in range(repeats):
+            head()
+
+    return run
+
+
 def duel(name: str, options: dict[str, Any]) -> Run:
     """One of the comparisons of benchmarks/solvers.py, which interleaves its contestants by itself."""
     return lambda: getattr(solvers, name)(**options)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.contest import Contestant, Ratio, Setting, Times, compete, ratio, readable
 from benchmarks.growth import exponent
+from benchmarks.record import earlier, text
 from benchmarks.report import Results, page
 from benchmarks.suite import Outcome, Row
 
@@ -35,12 +38,12 @@ def test_the_page_shows_what_is_met_and_explains_what_is_not() -> None:
     met = Row("evaluation", "handful: 1 s", "peer: 200 s", Ratio((200.0,)), 100)
     missed = Row("a meta-training step", "handful: 1 s", "peer: 1.5 s", Ratio((1.5,)), 2)
     results = Results(SETTING, {"torch": "2"}, {"all": Outcome([met, missed], [times("peer", 1.5)], ["a note"])})
-    text = page(results)
-    assert "| evaluation | handful: 1 s | peer: 200 s | 200 (200 to 200) | at least 100x | yes |" in text
-    assert "**no**" in text
-    assert "- a meta-training step, handful: 1 s against peer: 1.5 s: 1.5. Convolutions" in text
-    assert "- a note" in text
-    assert "| peer | 1.5 s | 1.5 s to 1.5 s | 100 MB |" in text
+    written = page(results)
+    assert "| evaluation | handful: 1 s | peer: 200 s | 200 (200 to 200) | at least 100x | yes |" in written
+    assert "**no**" in written
+    assert "- a meta-training step, handful: 1 s against peer: 1.5 s: 1.5. Convolutions" in written
+    assert "- a note" in written
+    assert "| peer | 1.5 s | 1.5 s to 1.5 s | 100 MB |" in written
 
 
 def test_an_exponent_is_the_slope_of_the_last_points() -> None:
@@ -72,3 +75,16 @@ def test_contestants_run_in_turn_in_processes_of_their_own() -> None:
 def test_a_contestant_that_fails_is_named() -> None:
     with pytest.raises(RuntimeError, match="'broken' ended before its answer"):
         compete([Contestant("broken", "tests.benchmark_tasks:broken")], 1, SETTING)
+
+
+def test_results_come_back_from_their_file_for_the_same_setting_and_versions_alone(tmp_path: Path) -> None:
+    row = Row("work", "ours", "theirs", Ratio((2.0, 3.0)), 2.5)
+    results = Results(SETTING, {"torch": "2"}, {"heads": Outcome([row], [times("peer", 1.5)], ["a note"])})
+    results.profiles, results.growth = {"a head": [("aten::mm", 0.5)]}, [("way", "gram", 1.0, 2.0)]
+    results.minutes = {"heads": 1.5}
+    path = tmp_path / "results.json"
+    path.write_text(text(results))
+    assert earlier(path, SETTING, {"torch": "2"}) == results
+    assert earlier(path, SETTING, {"torch": "3"}) is None
+    assert earlier(path, replace(SETTING, threads=2), {"torch": "2"}) is None
+    assert earlier(tmp_path / "none.json", SETTING, {"torch": "2"}) is None

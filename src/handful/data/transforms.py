@@ -15,7 +15,6 @@ from torch import Generator, Tensor
 
 from handful.errors import InvalidOptionError, ShapeError
 
-
 CONVERT_BYTES = 2 * 2**20
 """Floats made of bytes at once: few enough to be in the processor's cache still when they are divided."""
 
