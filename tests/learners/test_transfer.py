@@ -27,11 +27,14 @@ def test_training_poses_all_images_as_queries_of_the_split_s_classes():
     assert posed.query.targets.shape == (2, 6, 5)
 
 
-def test_in_training_the_model_is_the_plain_classifier():
+def test_in_training_the_model_is_the_plain_classifier_of_features_normalised_over_the_batch():
     embedding = nn.Linear(1, 3)
     model = FewShotModel(embedding, Transfer(3, 5)).train()
     posed = model.learner.pose(episode())
-    torch.testing.assert_close(model(posed), model.learner.classify(embedding(posed.query.inputs)))
+    features = embedding(posed.query.inputs)
+    var, mean = torch.var_mean(features, dim=(0, 1), correction=0)
+    expected = model.learner.classify((features - mean) / (var + 1e-5).sqrt())
+    torch.testing.assert_close(model(posed), expected)
 
 
 def test_in_evaluation_it_is_ridge_regression_on_the_features():

@@ -15,12 +15,16 @@ from handful.learners.r2d2 import R2D2
 class Transfer(BaseLearner):
     """In training mode a linear layer with an output for each of `classes` training classes, by cross-entropy;
     in evaluation mode R2-D2's ridge regression on the features as they are, with nothing meta-learnt.
+
+    The layer sees features normalised over the batch. What all images have in common is half of an untrained network's
+    features, and without it thousands of outputs swing together at every step: learning takes hundreds to begin.
     """
 
     def __init__(self, features: int, classes: int, *, lam: float = 50.0) -> None:
         super().__init__()
         if classes < 2:
             raise InvalidOptionError(f"Transfer needs the number of training classes, at least 2, but got {classes}.")
+        self.normalise = nn.BatchNorm1d(features, affine=False, track_running_stats=False)
         self.classify = nn.Linear(features, classes)
         self.ridge = R2D2(lam, learn_scale=False, learn_bias=False)
         self.pose = partial(Episode.over_classes, count=classes)
@@ -32,4 +36,9 @@ class Transfer(BaseLearner):
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """In training the support is not looked at: the classes are those of the whole training split."""
-        return self.classify if self.training else self.ridge.fit(support, targets)
+        return self._over_classes if self.training else self.ridge.fit(support, targets)
+
+    def _over_classes(self, images: Tensor) -> Tensor:
+        """Logits (..., classes) of all images of a batch, from their features (..., e)."""
+        logits: Tensor = self.classify(self.normalise(images.flatten(0, -2)))
+        return logits.reshape(*images.shape[:-1], -1)
