@@ -17,6 +17,7 @@ from handful.reproduce.experiments import EXPERIMENTS, Column, Experiment, Row, 
 from handful.reproduce.manifest import Manifest, Session
 from handful.reproduce.measure import Measurement
 from handful.reproduce.plots import beside_picture, lines_picture
+from handful.reproduce.published import Figure
 from handful.reproduce.results import Cell, Results, Score, pair
 from handful.reproduce.tables import column_lines, manifest_lines, markdown, pair_lines, summary
 from handful.reproduce.write import as_page, write_report
@@ -33,7 +34,7 @@ def score(mean: float, planned: int = 100, limits: str = "inductive", seed: int 
     session = Session("2026-01-01", 60.0, 0, 100, {"torch": "2"}, {"processor": "abacus", "threads": 1})
     manifest = Manifest("a/b/c", recipe, planned, "cifar-fs", "f" * 64, (session,), finished=True)
     measurement = Measurement(mean + wave, mean + wave[::20], 100, limits, "best-1-shot")
-    return Score(manifest, measurement, Path("nowhere"))
+    return Score(manifest, measurement, Path(f"run-{mean}-{seed}"))
 
 
 def cell(label: str, *scores: Score, variant: str = "authors") -> Cell:
@@ -55,6 +56,7 @@ def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
     assert both.same_order is True
     assert pair(cell("Proto net", score(0.7)), ridge).same_order is False
     assert pair(proto, replace(ridge, published=None)).same_order is None
+    assert pair(proto, replace(ridge, published=Figure(55.9, 0.2, 1))).same_order is None  # the paper's own are close
     assert len(results(tiny, ridge, proto, cell("MAML", score(0.5))).pairs()) == 3
 
 
@@ -160,6 +162,8 @@ def test_the_order_of_methods_is_summed_up(tiny: Benchmark) -> None:
     told = summary(results(tiny, ridge, proto, cell("MAML", score(0.7))))
     assert "of 2 printed differences from a reference row, 1 have the published sign here, 1 the other, 0 are" in told
     assert "Order" not in summary(results(tiny, ridge))
+    shared = replace(ridge, row=replace(ridge.row, label="R2-D2"))
+    assert "Order" not in summary(results(tiny, ridge, shared))  # one run in two rows is no comparison
 
 
 def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:

@@ -40,6 +40,11 @@ class Cell:
     scores: tuple[Score, ...]
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """The runs behind it; two rows may share them."""
+        return tuple(score.folder for score in self.scores)
+
+    @property
     def accuracies(self) -> Tensor:
         """The accuracy of each shared test episode, the mean over seeds."""
         return torch.stack([score.measurement.accuracies for score in self.scores]).mean(0)
@@ -114,11 +119,13 @@ class Pair:
     opened: Interval
     published: float | None
     """The difference of the published numbers, in percent points."""
+    published_half: float = 0.0
+    """Half the interval of that difference, as far as the paper gives it."""
 
     @property
     def same_order(self) -> bool | None:
         """Whether ours stand in the published order; None where either is too close to call or unknown."""
-        if self.published is None or not self.published or not self.closed.excludes_zero:
+        if self.published is None or abs(self.published) <= self.published_half or not self.closed.excludes_zero:
             return None
         return (self.published > 0) == (self.closed.mean > 0)
 
@@ -131,13 +138,14 @@ class Pair:
             "closed": _finite(asdict(self.closed)),
             "open": _finite(asdict(self.opened)),
             "published": self.published,
+            "published_half": self.published_half,
             "same_order": self.same_order,
         }
 
 
 def pair(first: Cell, second: Cell) -> Pair:
     """The paired difference of two cells of one column."""
-    known = first.published is not None and second.published is not None
+    ours, theirs = first.published, second.published
     both = min(len(first.accuracies), len(second.accuracies))  # one may have been tested on the first of them only
     apart = min(len(first.apart), len(second.apart))
     return Pair(
@@ -146,7 +154,8 @@ def pair(first: Cell, second: Cell) -> Pair:
         f"{second.row.label} · {second.variant}",
         closed_interval(first.accuracies[:both] - second.accuracies[:both]),
         open_interval(first.apart[:apart] - second.apart[:apart]),
-        first.published.value - second.published.value if known and first.published and second.published else None,
+        ours.value - theirs.value if ours and theirs else None,
+        math.hypot(ours.ci or 0.0, theirs.ci or 0.0) if ours and theirs else 0.0,
     )
 
 
@@ -181,7 +190,7 @@ class Results:
             named = [[other for other in cells if other.row.label == label] for label in wanted]
             references = named[0] or named[1]
             same = [other for other in references if other.variant == cell.variant] or references
-            if same and same[0] is not cell:
+            if same and same[0].folders != cell.folders:
                 found.append(pair(cell, same[0]))
         return found
 
