@@ -76,7 +76,7 @@ QUICK = {
         per_step=4,
         episodes=7_000,
     ),
-    "anil": Quick("anil", {**_FIVE, **_SMALL_STEPS, "steps": 5, "test_steps": 5}, way=5, per_step=4, episodes=20_000),
+    "anil": Quick("anil", {**_FIVE, **_SMALL_STEPS, "steps": 5, "test_steps": 10}, way=5, per_step=4, episodes=20_000),
     "meta-lstm": Quick(
         "meta-lstm", {**_FIVE, "steps": 5, "hidden": 8, "rate": 0.03, "keep": 0.9999}, way=5, rate=1e-3, episodes=2_600
     ),
