@@ -14,7 +14,7 @@ from benchmarks.suite import Outcome, Row
 LIMITS = {
     "after embedding": "What is left is to copy the features of an episode's images together and to multiply them with "
     "those of its support, `index_select` and `bmm` in the profile. Both move bytes, and were no faster with other "
-    "block sizes, huge pages or a sampled product; a Gram matrix of the pool costs more than it saves at 10,000 episodes.",
+    "block sizes, huge pages or a sampled product; a Gram matrix of the pool costs more than it saves here.",
     "training step": "Convolutions and their backward take nearly all of a step, on both sides (see the profile).",
     "ridge head": "The products with the queries' features, `mm` in the profile, are the same on both sides; the rest "
     "is calls on tensors of a few numbers, whose cost is that of the call.",
