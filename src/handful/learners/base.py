@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from handful.episodes import Episode
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
+from handful.solvers import cross_gram, gram
 
 Predictor = Callable[[Tensor], Tensor]
 """Query embeddings (..., q, e) -> logits (..., q, way)."""
@@ -89,11 +90,11 @@ class KernelLearner(BaseLearner):
         """Learn from support embeddings; one Gram product, then `fit_gram`."""
         check_support(support, targets)
         support = self.feature_map(support)
-        predict = self.fit_gram(support @ support.mT, targets)
+        predict = self.fit_gram(gram(support), targets)
 
         def predictor(query: Tensor) -> Tensor:
             query = self.feature_map(query)
-            return predict(query @ support.mT, query.square().sum(-1))
+            return predict(cross_gram(query, support), query.square().sum(-1))
 
         return predictor
 
