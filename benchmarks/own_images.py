@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClassifierCV
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestCentroid
@@ -104,13 +105,28 @@ def tasks(families: list[Features], count: int, query: int, seed: int) -> Iterat
         )
 
 
-def families_of(dataset: ClassDataset, features: Features) -> list[Features]:
+def families_of(dataset: ClassDataset, features: Features, fewest: int = FEWEST_CLASSES) -> list[Features]:
     """Classes by family, without turned characters, and without families that have too few."""
     groups = dataset.groups or ("",) * len(features)
     turned = re.compile(r"/rot(090|180|270)$")
     upright = [i for i, name in enumerate(dataset.classes) if not turned.search(name)]
     families = [[features[i] for i in upright if groups[i] == group] for group in dict.fromkeys(groups)]
-    return [family for family in families if len(family) >= FEWEST_CLASSES]
+    return [family for family in families if len(family) >= fewest]
+
+
+def matched_accuracy(task: Task, right: NDArray[np.bool_]) -> tuple[float, int]:
+    """What leave-one-out estimates: the accuracy in the examples' own mix of classes, without those that stand alone.
+
+    Queries are as many for each class, so classes are weighted; with it comes the number of images that would tell
+    the accuracy as precisely without weights.
+    """
+    mix = np.where(np.array(task.shots) > 1, task.shots, 0)
+    if not mix.any():
+        return math.nan, 1
+    shares = mix / mix.sum()
+    by_class = np.array([right[task.truth == c].mean() for c in range(len(shares))])
+    # rounded, so that an accuracy of 1 is not beyond an interval that ends there
+    return round(float(shares @ by_class), 9), round(len(right) / len(shares) / float(shares @ shares))
 
 
 def measure(task: Task) -> dict[str, Any]:
@@ -119,11 +135,9 @@ def measure(task: Task) -> dict[str, Any]:
     clf = FewShotClassifier().fit(task.examples, task.labels)
     probabilities, state = clf.predict_proba(task.queries), clf._state
     right = probabilities.argmax(1) == task.truth
-    # leave-one-out speaks of the examples' own mix of classes, without those that stand alone
-    mix = np.where(np.array(task.shots) > 1, task.shots, 0)
-    by_class = np.array([right[task.truth == c].mean() for c in range(len(task.shots))])
-    matched = float(mix @ by_class / mix.sum()) if mix.sum() else math.nan
+    matched, images = matched_accuracy(task, right)
     estimate = clf.score_estimate_
+    shown = estimate.interval(images)
     uncalibrated = softmax(state.factor.solve(state.targets)(task.queries - state.origin))
     return {
         "way": len(task.shots),
@@ -132,7 +146,10 @@ def measure(task: Task) -> dict[str, Any]:
         "estimate": estimate.accuracy,
         "low": estimate.low,
         "high": estimate.high,
+        "shown_low": shown[0],
+        "shown_high": shown[1],
         "matched_accuracy": matched,
+        "matched_images": images,
         "lam": clf.lam_,
         "scale": clf.scale_,
         "confidences": probabilities.max(1).round(4).tolist(),

@@ -141,7 +141,7 @@ def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, fo
     assert "2 images added, 18 in all" in out
     assert "New classes: star" in out
     code, out = handful("forget", file, "--images", stars / "0.png")
-    assert "1 images forgotten, 17 left" in out
+    assert "1 image forgotten, 17 left" in out
     handful("forget", file, "--label", "star")
     after = FewShotClassifier.load(file)
     queries = [drawing(shape, 33) for shape in SHAPES]

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from handful.cli.updating import updating
+from handful.cli.updating import label_from, updating
+from handful.errors import InvalidOptionError
 from handful.estimator import FewShotClassifier
 from tests.estimator.drawings import SHAPES, drawing, write_folder
 
@@ -55,6 +56,16 @@ def test_a_command_that_failed_lets_go(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with updating(tmp_path / "missing"):
         pass
+
+
+def test_a_label_on_the_command_line_is_of_the_type_of_the_others() -> None:
+    assert label_from("heron", np.array(["auk", "bee"])) == "heron"
+    assert label_from("12", np.array([3, 4])) == 12
+    assert label_from("4", np.array([3, 4])) == 4
+    assert label_from("False", np.array([False, True])) is False
+    for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
+        with pytest.raises(InvalidOptionError, match=f"--label {text} does not fit"):
+            label_from(text, np.array(classes))
 
 
 @pytest.mark.slow

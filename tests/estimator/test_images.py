@@ -235,7 +235,7 @@ def test_folders_that_cannot_be_learnt_from_are_refused(tmp_path: Path) -> None:
     (lonely / "circle").mkdir()
     with pytest.raises(DataError, match="'circle'"):
         FewShotClassifier(cache=False).fit(lonely)
-    with pytest.raises(DataError, match="not a folder"):
+    with pytest.raises(DataError, match="There is no folder"):
         FewShotClassifier().fit(tmp_path / "missing")
 
 

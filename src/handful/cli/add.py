@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
-from handful.cli.updating import updating
+from handful.cli.updating import images, label_from, updating
 from handful.errors import InvalidOptionError
 
 
@@ -43,12 +43,12 @@ class Add:
         classes, before = set(clf.classes_), len(clf.labels_)
         if self.label:
             found = [picture.name for given in self.images for picture in pictures(given)]
-            clf.partial_fit(found, [type(clf.classes_[0].item())(self.label)] * len(found))
+            clf.partial_fit(found, [label_from(self.label, clf.classes_)] * len(found))
         else:
             clf.partial_fit(self.images[0])
         clf.save(self.classifier, thumbnails=pictured)
         new = [str(name) for name in clf.classes_ if name not in classes]
-        print(f"{self.classifier}: {len(clf.labels_) - before} images added, {len(clf.labels_)} in all")
+        print(f"{self.classifier}: {images(len(clf.labels_) - before)} added, {len(clf.labels_)} in all")
         if new:
             print(f"New classes: {', '.join(new)}")
         print(f"Accuracy: {clf.score_estimate_}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
-from handful.cli.updating import updating
+from handful.cli.updating import images, label_from, updating
 from handful.errors import InvalidOptionError
 
 
@@ -41,9 +41,9 @@ class Forget:
         pictured = clf.has_thumbnails_
         before = len(clf.labels_)
         if self.label:
-            clf.forget(label=type(clf.classes_[0].item())(self.label))
+            clf.forget(label=label_from(self.label, clf.classes_))
         for image in self.images:
             clf.forget(image=image)
         clf.save(self.classifier, thumbnails=pictured)
-        print(f"{self.classifier}: {before - len(clf.labels_)} images forgotten, {len(clf.labels_)} left")
+        print(f"{self.classifier}: {images(before - len(clf.labels_))} forgotten, {len(clf.labels_)} left")
         print(f"Accuracy: {clf.score_estimate_}")

@@ -1,4 +1,4 @@
-"""One command at a time may change a classifier's file: the others wait, so that no update is lost."""
+"""What the commands that change a classifier share: one at a time, so that no update is lost; labels; words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from handful.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @contextmanager
@@ -22,6 +27,26 @@ def updating(path: Path) -> Iterator[None]:
         return
     with _held(path):
         yield
+
+
+def label_from(text: str, classes: NDArray[Any]) -> Any:
+    """The label that a word of the command line means: a class by its name, or a new one of the same type."""
+    for known in classes:
+        if str(known) == text:
+            return known.item()
+    try:
+        label = type(classes[0].item())(text)
+    except ValueError:
+        label = None
+    if str(label) != text:
+        some = ", ".join(map(str, classes[:10]))
+        raise InvalidOptionError(f"--label {text} does not fit this classifier, whose labels are not text: {some}.")
+    return label
+
+
+def images(count: int) -> str:
+    """So many images, in words."""
+    return "1 image" if count == 1 else f"{count} images"
 
 
 def _held(path: Path) -> BinaryIO:

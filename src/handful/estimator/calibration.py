@@ -17,7 +17,6 @@ SPREAD = 0.5
 """The standard deviation of the scale's logarithm before any evidence. With that, a few held-out examples that are all
 right do not make every probability 1."""
 LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,18 @@ def softmax(logits: Matrix) -> Matrix:
     return probabilities
 
 
-def calibrate(scores: Matrix, labels: Labels, usual: float, precision: float = 1e-4) -> Calibration:
+def calibrate(
+    scores: Matrix, labels: Labels, usual: float, spread: float = SPREAD, precision: float = 1e-4
+) -> Calibration:
     """The most probable scale for held-out scores (n, way) and their true classes, under a log-normal prior at `usual`.
 
-    With no held-out score at all the prior alone speaks. `precision` is that of the scale's logarithm.
+    With no held-out score at all the prior alone speaks. `spread`, the prior's standard deviation, and `precision` are
+    those of the scale's logarithm.
     """
     rows = np.arange(len(labels))
 
     def loss(log_scale: float) -> float:
-        prior = 0.5 * ((log_scale - math.log(usual)) / SPREAD) ** 2
+        prior = 0.5 * ((log_scale - math.log(usual)) / spread) ** 2
         if not len(labels):
             return prior
         return prior - float(log_softmax(math.exp(log_scale) * scores)[rows, labels].sum())
@@ -64,43 +66,3 @@ def expected_calibration_error(probabilities: Matrix, labels: Labels, bins: int 
     bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
     gaps = np.bincount(bin_of, weights=confidence - right, minlength=bins)
     return float(np.abs(gaps).sum()) / len(labels)
-
-
-@dataclass(frozen=True)
-class ScoreEstimate:
-    """Accuracy estimated by leave-one-out, with its 95% interval (Wilson 1927).
-
-    An example that is the only one of its class cannot be held out: no class would be left to predict. Such examples
-    are not counted in `examples`; if all are of that kind, the accuracy is not a number.
-    """
-
-    accuracy: float
-    low: float
-    high: float
-    examples: int
-    """Examples that were held out."""
-    exact: bool = True
-    """Whether it equals refitting without each example, or is a one-step approximation of that."""
-
-    def __float__(self) -> float:
-        return self.accuracy
-
-    def __str__(self) -> str:
-        if not self.examples:
-            return "accuracy unknown: no class has two images, so none can be held out"
-        about = "" if self.exact else "about "
-        return (
-            f"{about}{100 * self.accuracy:.1f}% by leave-one-out of {self.examples} images "
-            f"(95% interval {100 * self.low:.1f} to {100 * self.high:.1f}%)"
-        )
-
-
-def estimate_score(right: NDArray[np.bool_], exact: bool = True) -> ScoreEstimate:
-    """The estimate from which held-out examples were classified correctly."""
-    n = len(right)
-    if n == 0:
-        return ScoreEstimate(math.nan, math.nan, math.nan, 0, exact)
-    p, z = float(right.mean()), Z95
-    centre, spread = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (centre - spread) / (1 + z * z / n), (centre + spread) / (1 + z * z / n)
-    return ScoreEstimate(p, max(low, 0.0), min(high, 1.0), n, exact)

@@ -125,8 +125,8 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
     ) -> NDArray[Any]:
         """The most probable class of each query.
 
-        With `unknown="reject"`, queries that look like none of the classes get None, by a threshold at which
-        `false_rejection` of the held-out examples would be rejected.
+        With `unknown="reject"`, queries that look like none of the classes get None, by a threshold set with
+        the held-out examples so that about `false_rejection` of the queries of known classes are rejected.
         """
         features = self._features(X)
         labels: NDArray[Any] = self.classes_[self._state.scores(features).argmax(1)]

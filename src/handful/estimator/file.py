@@ -75,7 +75,10 @@ def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None
     try:
         tensors, facts = read_checkpoint(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{path} is not a classifier that handful saved, or not all of it: {error}") from error
+        raise CheckpointError(
+            f"{path} is not a classifier that handful saved, or not all of it ({error.__cause__ or error}). "
+            f"Copy it again from where it came, or make it anew with handful fit."
+        ) from error
     if facts.get("kind") != KIND:
         raise CheckpointError(
             f"{path} was written by handful, but it is not a classifier; is it a checkpoint of a run?"

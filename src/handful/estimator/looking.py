@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from handful.errors import InvalidOptionError, NotEnoughImagesError
-from handful.estimator.calibration import ScoreEstimate, estimate_score
 from handful.estimator.cholesky import Matrix
+from handful.estimator.estimate import ScoreEstimate, estimate_score
 from handful.estimator.explain import Explanation, explain, suggest
+from handful.estimator.rejection import rejection_threshold
 from handful.estimator.state import State
 
 
@@ -38,7 +38,7 @@ class Looking(ABC):
         return self._state.unknown_scores(features)
 
     def unknown_threshold(self, false_rejection: float = 0.05) -> float:
-        """The unknown score that this share of the held-out examples exceeds."""
+        """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
         check_is_fitted(self)
         if not 0 <= false_rejection < 1:
             raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
@@ -48,7 +48,7 @@ class Looking(ABC):
                 "A threshold for unknown queries is set by holding out examples, but every class has one only. "
                 "Give at least one class a second example, or compare unknown_score with a threshold of your own."
             )
-        return float(np.quantile(scores, 1 - false_rejection))
+        return rejection_threshold(scores, false_rejection)
 
     def explain(self, X: Any = None, k: int = 5) -> Explanation:
         """The k examples that most look mislabelled, the k most confused pairs of classes and, for queries X, the k

@@ -36,7 +36,7 @@ class Picture:
         except OSError as error:
             raise DataError(f"The image {self.name} cannot be read: {error.strerror or error}.") from error
         except DataError as error:
-            raise DataError(f"The image {self.name} {error}.") from error
+            raise DataError(f"The image {self.name} {str(error).rstrip('.')}.") from error
 
 
 def pixels_of(picture: Picture, content: bytes, decoding: Decoding) -> NDArray[np.uint8]:
@@ -44,7 +44,7 @@ def pixels_of(picture: Picture, content: bytes, decoding: Decoding) -> NDArray[n
     try:
         return decode(content, decoding)
     except DataError as error:
-        raise DataError(f"The image {picture.name} {error}.") from error
+        raise DataError(f"The image {picture.name} {str(error).rstrip('.')}.") from error
 
 
 def thumbnail(picture: Picture, content: bytes) -> bytes:
@@ -98,6 +98,8 @@ def labelled_pictures(X: Any, y: Any) -> tuple[list[Picture], Any]:
 def class_folders(folder: Path) -> tuple[list[Picture], NDArray[np.str_]]:
     """The images of a folder that has one folder a class, and their labels."""
     if not folder.is_dir():
+        if not folder.exists():
+            raise DataError(f"There is no folder {folder}.")
         raise DataError(f"{folder} is not a folder. Labels are needed with anything but a folder of class folders.")
     classes = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     found = {each.name: _files(each) for each in classes}

@@ -53,6 +53,11 @@ def size_of(features: Matrix) -> float:
     return float(np.square(features - features.mean(0)).sum(1).mean()) or 1.0
 
 
+def prior_cost(multiple: float, usual: float = USUAL, spread: float = SPREAD) -> float:
+    """What a multiple of the features' size costs as lambda before any evidence, in nats."""
+    return 0.5 * (math.log10(multiple / usual) / spread) ** 2
+
+
 def choose_lam(features: Matrix, targets: Matrix, loss: Callable[[Matrix], float]) -> float:
     """The most probable lambda of the grid; `loss` gives the nats that leave-one-out predictions (n, way) cost.
 
@@ -61,8 +66,7 @@ def choose_lam(features: Matrix, targets: Matrix, loss: Callable[[Matrix], float
     spectrum, size = Spectrum.of(features), size_of(features)
 
     def cost(multiple: float) -> float:
-        prior = 0.5 * (math.log10(multiple / USUAL) / SPREAD) ** 2
-        return prior + loss(spectrum.leave_one_out(targets, multiple * size))
+        return prior_cost(multiple) + loss(spectrum.leave_one_out(targets, multiple * size))
 
     chosen: float = min(GRID, key=cost)
     return chosen * size
