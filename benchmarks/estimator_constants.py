@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
-from tqdm import tqdm
 
 from benchmarks.estimator_constants_report import Constant, Measured, report, verdict
-from benchmarks.own_images import QUERIES, Task, families_of, features_of, matched_accuracy, tasks
+from benchmarks.own_images import QUERIES, Task, families_of, features_of, matched_accuracy, over_tasks, tasks
 from benchmarks.own_images_report import FALSE_REJECTION
 from handful import FewShotClassifier, data
 from handful.data.cache import data_root
@@ -30,6 +29,7 @@ from handful.estimator.embedders import named_embedder
 from handful.estimator.exact_ridge import factorise
 from handful.estimator.heads import MAKERS, LogisticHead, PrototypeHead, RidgeHead, SoftmaxHead
 from handful.estimator.scores import balanced, held_out_shares
+from handful.estimator.state import FAMILIARITY
 from handful.estimator.tuning import GRID, Spectrum, prior_cost, size_of
 from handful.files import write_atomically
 
@@ -42,7 +42,7 @@ EVEN = 0.5
 
 
 def _around(centre: float) -> tuple[float, ...]:
-    return tuple(centre * factor for factor in (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8))
+    return tuple(centre * factor for factor in (0.5, 0.7, 1.0, 1.4, 2.0))
 
 
 REJECTED_PLAIN = f"known queries rejected at {FALSE_REJECTION:.0%}, plain quantile"
@@ -50,7 +50,7 @@ REJECTED = f"known queries rejected at {FALSE_REJECTION:.0%}, as shipped"
 HOLDS_PLAIN = "accuracy of the queries within the interval of the accuracy"
 HOLDS = "accuracy of the queries within the interval for so many images"
 SHARES = Constant("exponent of the class shares", (0.0, 0.25, 0.5, 0.75, 1.0), EVEN, "accuracy")
-LAM = Constant("lambda, centre", tuple(10 ** (step / 4) for step in range(-6, 5)), tuning.USUAL, "accuracy")
+LAM = Constant("lambda, centre", tuple(10 ** (step / 4) for step in range(-5, 4)), tuning.USUAL, "accuracy")
 LAM_SPREAD = Constant("lambda, spread in decades", (0.125, 0.25, 0.5, 1.0, 2.0), tuning.SPREAD, "accuracy")
 SCALE_SPREAD = Constant("scale, spread in nats", (0.125, 0.25, 0.5, 1.0, 2.0), calibration.SPREAD, "log loss")
 SCALES = {
@@ -61,7 +61,7 @@ SCALES = {
     "logistic": Constant("scale, logistic", _around(LogisticHead.usual_scale), LogisticHead.usual_scale, "log loss"),
     "softmax": Constant("scale, softmax", _around(SoftmaxHead.usual_scale), SoftmaxHead.usual_scale, "log loss"),
 }
-UNKNOWN = Constant("unknown: best score against variance", (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0), 1.0, "AUROC")
+UNKNOWN = Constant("unknown: best score against variance", (0.0, 0.5, 1.0, 2.0, 4.0, 8.0), FAMILIARITY, "AUROC")
 CONSTANTS = (SHARES, LAM, LAM_SPREAD, SCALES["ridge"], SCALE_SPREAD, UNKNOWN, *list(SCALES.values())[1:])
 
 
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100, help="tasks of each of the two data sets")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     options = parser.parse_args()
     rows: dict[str, list[Measured]] = {}
     checks: dict[str, list[dict[str, float]]] = {}
@@ -202,7 +203,7 @@ def main() -> None:
         dataset = data.load(name).val
         families = families_of(dataset, features_of(dataset, named_embedder(embedding), data_root()), FEWEST_CLASSES)
         drawn = list(tasks(families, options.tasks, QUERIES[name], options.seed))
-        rows[name] = [measure(task) for task in tqdm(drawn, desc=name)]
+        rows[name] = over_tasks(measure, iter(drawn), options.tasks, options.workers, name)
         checks[name] = [rules(task) for task in drawn]
     facts = {
         "command": f"python -m benchmarks.estimator_constants --tasks {options.tasks} --seed {options.seed}",

@@ -63,9 +63,10 @@ def report(facts: Mapping[str, Any]) -> str:
         "# The constants of the classifier, chosen on validation classes",
         "",
         "Random tasks like those of [own-images.md](own-images.md), from the validation classes of CIFAR-FS "
-        "(features of EfficientNet-Lite0) and of Omniglot (the weights that come with handful); no test class was looked at. One "
-        "constant varies at a time, the others are as shipped. A shipped value stays unless another is better by more "
-        f"than the paired 95% interval over all tasks. Made by `{facts['command']}`.",
+        "(features of EfficientNet-Lite0) and of Omniglot (the weights that come with handful); no test class was "
+        "looked at. One constant varies at a time, the others are as shipped. A shipped value stays unless another is "
+        "better by more than the paired 95% interval over all tasks. "
+        f"Made by `{facts['command']}`.",
         "",
         f"| constant | measured by | value | {' | '.join(sets)} | better than shipped by |",
         "| --- | --- | --- |" + " --- |" * (len(sets) + 1),

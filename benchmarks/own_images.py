@@ -14,7 +14,9 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,16 @@ def measure(task: Task) -> dict[str, Any]:
     }
 
 
+def over_tasks(
+    function: Callable[[Task], Any], drawn: Iterator[Task], count: int, workers: int, name: str
+) -> list[Any]:
+    """The function's value for each task, in order, from so many processes; the values do not depend on the number."""
+    if workers == 1:
+        return [function(task) for task in tqdm(drawn, total=count, desc=name)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(tqdm(pool.map(function, drawn), total=count, desc=name))
+
+
 def _accuracy(model: Any, task: Task) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NearestCentroid warns of classes with one example
@@ -191,6 +203,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100, help="tasks of each of the two data sets")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     options = parser.parse_args()
     characters = named_embedder("characters")
     trained_on = characters.trained.recipe.data if characters.trained is not None else ""
@@ -208,14 +221,15 @@ def main() -> None:
         features = features_of(dataset, embedder, data_root())
         families = families_of(dataset, features)
         drawn = tasks(families, options.tasks, QUERIES[name], options.seed + number)
-        results[name] = [measure(task) for task in tqdm(drawn, total=options.tasks, desc=name)]
+        results[name] = over_tasks(measure, drawn, options.tasks, options.workers, name)
     summaries = {name: summary(rows) for name, rows in results.items()}
     slim = {name: [_without_queries(row) for row in rows] for name, rows in results.items()}
-    facts = {"about": about, "seed": options.seed, "summary": summaries, "tasks": slim}
+    command = f"python -m benchmarks.own_images --tasks {options.tasks} --seed {options.seed}"
+    facts = {"about": about, "command": command, "seed": options.seed, "summary": summaries, "tasks": slim}
     write_atomically(options.out / "own-images.json", json.dumps(facts, indent=1).encode())
-    write_atomically(options.out / "own-images.md", report(summaries, about).encode())
+    write_atomically(options.out / "own-images.md", report(summaries, about, command).encode())
     plot(results, options.out / "own-images.png")
-    print(report(summaries, about))
+    print(report(summaries, about, command))
 
 
 if __name__ == "__main__":

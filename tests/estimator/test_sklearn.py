@@ -18,16 +18,23 @@ from handful.estimator import FewShotClassifier
 from handful.estimator.calibration import softmax
 
 
+@parametrize_with_checks([FewShotClassifier()])
+def test_scikit_learn_accepts_the_classifier(
+    estimator: FewShotClassifier, check: Callable[[FewShotClassifier], None]
+) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        FewShotClassifier(),
         FewShotClassifier(balance=False, lam=0.5),
         FewShotClassifier(learner="prototypes"),
         FewShotClassifier(learner="logistic", lam=1.0),
         FewShotClassifier(learner="softmax", lam=1.0),
     ]
 )
-def test_scikit_learn_accepts_the_classifier(
+def test_scikit_learn_accepts_its_other_learners(
     estimator: FewShotClassifier, check: Callable[[FewShotClassifier], None]
 ) -> None:
     check(estimator)

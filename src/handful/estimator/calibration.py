@@ -13,7 +13,7 @@ from handful.estimator.cholesky import Matrix
 
 Labels = NDArray[np.int64]
 
-SPREAD = 0.5
+SPREAD = 0.25
 """The standard deviation of the scale's logarithm before any evidence. With that, a few held-out examples that are all
 right do not make every probability 1."""
 LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)

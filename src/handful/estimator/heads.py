@@ -22,7 +22,7 @@ from handful.estimator.tuning import size_of
 BIAS_FREEDOM = 10.0
 """The bias of logistic regression is a constant feature so many times as long as the others: hardly penalised."""
 STEPS = 12
-"""Newton steps of logistic and softmax regression: they has converged to rounding long before."""
+"""Newton steps of logistic and softmax regression: they have converged to rounding long before."""
 
 
 class Head(ABC):
@@ -50,7 +50,7 @@ class Head(ABC):
 class RidgeHead(Head):
     """Ridge regression on one-hot targets, its classes balanced or as they are."""
 
-    usual_scale = 4.5
+    usual_scale = 4.0
     factor: Factor
     targets: Matrix
     balance: bool
@@ -124,7 +124,7 @@ class LikelihoodHead(Head):
     a closed form: the first Newton step towards the refit (Rad and Maleki 2020).
     """
 
-    usual_scale = 1.5
+    usual_scale = 0.5
     exact = False
     factor: Factor
     targets: Matrix
@@ -207,7 +207,7 @@ class LogisticHead(LikelihoodHead):
 class SoftmaxHead(LikelihoodHead):
     """Softmax regression, all classes in one problem; its leave-one-out neglects what couples them."""
 
-    usual_scale = 1.0
+    usual_scale = 0.7
 
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
         """In the dual."""

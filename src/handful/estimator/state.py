@@ -27,6 +27,8 @@ from handful.estimator.sources import Source
 from handful.estimator.tuning import choose_lam, size_of
 
 Lam = float | Literal["auto"]
+FAMILIARITY = 2.0
+"""The weight of the best score beside the variance in the score by which strangers are told."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class State:
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is: its predictive variance in units of the features' size, less its best ridge score.
 
-        Between -1, for a query that equals an example, and 1 or more, for one that resembles none.
+        The score counts twice (`FAMILIARITY`): -2 for a query that equals an example, 1 or more for one that resembles
+        none.
         """
         centred = features - self.origin
         scores = balanced(self.factor.solve(self.targets)(centred), self.counts / self.counts.sum())
@@ -103,7 +106,8 @@ class State:
         return self._foreignness(leave_one_out_variances(self.factor), scores)[self.held_out]
 
     def _foreignness(self, variances: Matrix, scores: Matrix) -> Matrix:
-        foreign: Matrix = variances / size_of(self.factor.features) - scores.max(1) / np.sqrt(len(self.classes))
+        best = scores.max(1) / np.sqrt(len(self.classes))
+        foreign: Matrix = variances / size_of(self.factor.features) - FAMILIARITY * best
         return foreign
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
