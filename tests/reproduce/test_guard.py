@@ -64,7 +64,7 @@ def test_an_undeclared_look_across_queries_is_a_leak_and_a_declared_one_is_not(e
     check_model(FewShotModel(network(), _Centred(honest=True)).eval(), episode)
 
 
-@pytest.mark.parametrize("statistics", ["support", "batch"])
+@pytest.mark.parametrize("statistics", [pytest.param("support", marks=pytest.mark.slow), "batch"])
 def test_maml_passes_because_it_declares_what_it_does(episode: Episode, statistics: str) -> None:
     whole = nn.Sequential(network(), nn.LazyLinear(5))
     with torch.no_grad():

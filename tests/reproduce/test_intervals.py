@@ -22,10 +22,10 @@ def test_closed_intervals_shrink_with_repetition_and_open_ones_are_students() ->
 
 def test_open_intervals_cover_the_true_mean_as_often_as_they_claim() -> None:
     generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(2000, 8, generator=generator, dtype=torch.float64)
+    draws = torch.randn(1000, 8, generator=generator, dtype=torch.float64)
     covered = sum(not open_interval(draw).excludes_zero for draw in draws) / len(draws)
-    # 0.95 with a standard error of 0.0049; four of them
-    assert abs(covered - 0.95) < 0.02
+    # 0.95 with a standard error of 0.0069; four of them
+    assert abs(covered - 0.95) < 0.028
 
 
 @pytest.mark.parametrize(

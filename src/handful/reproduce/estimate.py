@@ -13,6 +13,7 @@ from handful.data.table import Benchmark, ImageTable
 from handful.errors import CheckpointError
 from handful.evaluation import evaluate
 from handful.pool import embed_rows, folded
+from handful.recipes import Recipe
 from handful.reproduce.jobs import Job
 from handful.runs import LAST, Run
 from handful.training import train
@@ -24,6 +25,8 @@ GPU_FLOPS = 5e12
 """Operations a second that a mid-range GPU sustains on small convolutions; an assumption, told with every use."""
 SECONDS = 2.0
 """Longest that a run's updates are timed, after the first."""
+MOST_PIXELS = 2_000_000
+"""Updates of several episodes with more pixels than this are timed one episode at a time."""
 VAL_IMAGES = 200
 """Images that are embedded to time a validation."""
 
@@ -83,7 +86,8 @@ class Estimate:
 def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
     """Time a few updates and a validation of a run in a folder that is never written."""
     data = benchmark if benchmark is not None else stand_in(job.recipe.data)
-    quiet = replace(job.recipe, plan=replace(job.recipe.plan, validate_every=0))
+    at_once = _at_once(job.recipe, data)
+    quiet = replace(job.recipe, plan=replace(job.recipe.plan, validate_every=0, episodes_per_step=at_once))
     run = Run(job.folder, quiet, data)
     operations = _operations(run)
     steps = train(run.model, run.episodes, state=run.state)
@@ -93,8 +97,17 @@ def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
         if next(steps, None) is None:
             break
         count += 1
-    update = (time.perf_counter() - begun) / max(1, count)
-    return Estimate(job, episodes_done(job), update, _validation(run, data), operations, benchmark is None)
+    parts = job.recipe.plan.episodes_per_step / at_once
+    update = parts * (time.perf_counter() - begun) / max(1, count)
+    return Estimate(job, episodes_done(job), update, _validation(run, data), parts * operations, benchmark is None)
+
+
+def _at_once(recipe: Recipe, data: Benchmark) -> int:
+    """Episodes of one timed update: one at a time where all would take too much memory, for times add up."""
+    _, height, width = data.train.image_shape
+    per_step = recipe.plan.episodes_per_step
+    pixels = per_step * recipe.way * recipe.images_per_class * height * width
+    return per_step if pixels <= MOST_PIXELS else 1
 
 
 def episodes_done(job: Job) -> int:
