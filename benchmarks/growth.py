@@ -104,7 +104,7 @@ def draw(measured: dict[str, dict[str, list[tuple[float, float]]]], path: Path) 
     import matplotlib as mpl
 
     mpl.use("svg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     mpl.rcParams["svg.hashsalt"] = "handful"
     figure, axes = pyplot.subplots(2, len(measured), figsize=(3.4 * len(measured), 6.2), layout="constrained")
@@ -121,6 +121,11 @@ def draw(measured: dict[str, dict[str, list[tuple[float, float]]]], path: Path) 
         for row in (0, 1):
             axes[row, column].legend(fontsize=7, frameon=False)
             axes[row, column].grid(alpha=0.25)
+            axes[row, column].set_xticks(AXES[axis], [f"{value:,}" for value in AXES[axis]], fontsize=7)
+            axes[row, column].xaxis.set_minor_locator(ticker.NullLocator())
+            axes[row, column].yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes[row, column].yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+            axes[row, column].yaxis.set_minor_formatter(ticker.NullFormatter())
     axes[0, 0].set_ylabel("seconds")
     axes[1, 0].set_ylabel("megabytes")
     figure.savefig(path, metadata={"Date": None})
