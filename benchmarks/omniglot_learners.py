@@ -57,11 +57,11 @@ def main() -> None:
     for name in options.only or QUICK:
         if name in rows and _budget(rows[name]) >= options.minutes:
             print(f"{name}: kept from {path}")
-            continue
-        rows[name] = _row(name, options, benchmark)
+        else:
+            rows[name] = _row(name, options, benchmark)
+            print(_line(name, rows[name]), flush=True)
         write_atomically(path, json.dumps({**_facts(options), "learners": rows}, indent=1).encode())
         write_atomically(options.out.with_suffix(".md"), _table(options, rows).encode())
-        print(_line(name, rows[name]), flush=True)
 
 
 def _options() -> argparse.Namespace:
