@@ -45,6 +45,12 @@ def test_batch_norm_without_running_statistics_is_a_leak(episode: Episode) -> No
         check_model(model, episode)
 
 
+def test_batch_norm_that_serves_in_training_only_is_no_leak(episode: Episode) -> None:
+    learner = R2D2()
+    learner.unused = nn.BatchNorm1d(4, track_running_stats=False)
+    check_model(FewShotModel(network(), learner).eval(), episode)
+
+
 class _Centred(BaseLearner):
     """Subtracts the mean of all queries: transductive, whether it says so or not."""
 

@@ -56,8 +56,13 @@ def check_model(model: FewShotModel, episode: Episode) -> None:
     Two ways: no batch norm may take its statistics from the test batch, and the answer to some queries must not change
     when the other queries are left out.
     """
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+    leaky = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+    }
+    for name, module in leaky.items():
+        if _is_used(module, model, episode):  # a learner may have layers that serve in training only
             raise LeakError(
                 f"Batch norm '{name}' takes its statistics from the test batch "
                 f"({'it is in training mode' if module.training else 'it keeps no running statistics'}), so that every "
@@ -76,6 +81,16 @@ def check_model(model: FewShotModel, episode: Episode) -> None:
             f"Something looks across queries: normalise by the support set or by running statistics, or declare "
             f"Limits(transductive=True)."
         )
+
+
+def _is_used(module: _BatchNorm, model: FewShotModel, episode: Episode) -> bool:
+    calls: list[bool] = []
+    handle = module.register_forward_pre_hook(lambda *_: calls.append(True))
+    try:
+        _answers(model, episode, slice(None))
+    finally:
+        handle.remove()
+    return bool(calls)
 
 
 def _answers(model: FewShotModel, episode: Episode, part: slice) -> torch.Tensor:
