@@ -32,16 +32,21 @@ def main() -> int:
             print(targets_table(results.outcomes[name].rows), flush=True)
         results.minutes[name] = (time.perf_counter() - begun) / 60
         print(f"{name}: {60 * results.minutes[name]:.0f} s", file=sys.stderr, flush=True)
-    results.outcomes = {name: results.outcomes[name] for name in SUITE if name in results.outcomes}
-    if options.quick or (options.only and before is None):  # a part alone must not replace the page
+        if not options.quick and results.outcomes.keys() >= SUITE.keys():  # a part alone must not replace the page
+            _write(results, options.out, kept)
+    if options.quick or results.outcomes.keys() < SUITE.keys():
         print(page(results))
         return 0
-    from handful.files import write_atomically
-
-    write_atomically(options.out, page(results).encode())
-    write_atomically(kept, text(results).encode())
     print(f"Written to {options.out}; all parts took {sum(results.minutes.values()):.1f} minutes")
     return 0
+
+
+def _write(results: Results, out: Path, kept: Path) -> None:
+    from handful.files import write_atomically
+
+    results.outcomes = {name: results.outcomes[name] for name in SUITE}
+    write_atomically(out, page(results).encode())
+    write_atomically(kept, text(results).encode())
 
 
 def _measure(name: str, results: Results, folder: Path) -> None:

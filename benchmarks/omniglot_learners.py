@@ -105,6 +105,7 @@ def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[s
         "minutes": options.minutes,
         "training_minutes": seconds / 60,
         "trained_episodes": run.state.episode,
+        "threads": torch.get_num_threads(),
     }
     return {"recipe": recipe.as_json(), **trained, "test": tests}
 
@@ -138,7 +139,7 @@ def _facts(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "limit_minutes": LIMIT,
         "versions": {"handful": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "machine": f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "machine": f"{_processor()}, {os.cpu_count()} cores",
     }
 
 
@@ -164,8 +165,8 @@ def _table(options: argparse.Namespace, rows: dict[str, Any]) -> str:
         f"Made by `python -m benchmarks.omniglot_learners` on {facts['machine']}, torch {torch.__version__}, handful "
         f"{__version__}; the JSON file beside this one holds the command that repeats each training.",
         "",
-        f"| learner | {' | '.join(shots)} | goal (1-shot) | limits | episodes | minutes |",
-        f"| --- | {'--- | ' * len(shots)}--- | --- | --- | --- |",
+        f"| learner | {' | '.join(shots)} | goal (1-shot) | limits | episodes | minutes | threads |",
+        f"| --- | {'--- | ' * len(shots)}--- | --- | --- | --- | --- |",
     ]
     return "\n".join([*head, *(_line(name, rows[name]) for name in QUICK if name in rows), ""])
 
@@ -175,7 +176,7 @@ def _line(name: str, row: dict[str, Any]) -> str:
     scores = [f"{100 * each['mean']:.2f} ± {100 * each['ci95']:.2f}" for each in row["test"].values()]
     first = next(iter(row["test"].values()))
     reached = "reached" if first["mean"] >= goal else "**missed**"
-    cost = [f"{row['trained_episodes']:,}", f"{row['training_minutes']:.1f}"]
+    cost = [f"{row['trained_episodes']:,}", f"{row['training_minutes']:.1f}", str(row["threads"])]
     return f"| {' | '.join([name, *scores, f'{100 * goal:.0f}, {reached}', first['limits'], *cost])} |"
 
 
