@@ -14,7 +14,9 @@ from benchmarks.suite import Outcome, Row
 
 def text(results: Results) -> str:
     """All that was measured, as JSON."""
-    return json.dumps(asdict(results), indent=1) + "\n"
+    kept = asdict(results)
+    del kept["setting"]["peers"]  # a path of this machine
+    return json.dumps(kept, indent=1) + "\n"
 
 
 def earlier(path: Path, setting: Setting, versions: dict[str, str]) -> Results | None:

@@ -109,8 +109,15 @@ def _missed(rows: Sequence[Row]) -> str:
     missed = [row for row in rows if not row.met]
     if not missed:
         return "## What is not reached\n\nEvery target is reached."
-    lines = [f"- {row.work}, {row.ours} against {row.against}: {row.value.median:.3g}. {_limit(row)}" for row in missed]
-    return "## What is not reached, and what the limit is\n\n" + "\n".join(lines)
+    by_limit: dict[str, list[Row]] = {}
+    for row in missed:
+        by_limit.setdefault(_limit(row), []).append(row)
+    groups = ["\n".join([why, "", *map(_miss, found)]) for why, found in by_limit.items()]
+    return "## What is not reached, and what the limit is\n\n" + "\n\n".join(groups)
+
+
+def _miss(row: Row) -> str:
+    return f"- {row.work}: {row.value.median:.3g} instead of {row.target:g}{row.unit}, {row.ours} against {row.against}"
 
 
 def _limit(row: Row) -> str:
