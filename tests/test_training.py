@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from handful.learners import R2D2, ProtoNet
 from handful.model import FewShotModel
 from handful.plan import Plan
 from handful.recipes import Recipe
-from handful.runs import Run
+from handful.runs import Run, read_recipe
 from handful.training import TrainingState, seeded, train
 
 
@@ -84,6 +85,18 @@ def test_a_run_with_a_second_loss_resumes_to_the_same_bits_and_keeps_its_classif
         assert torch.equal(value, second.state.tensors()[name]), name
     assert whole.state.classifier is not None
     assert whole.best().state_dict().keys() == fresh().state_dict().keys()
+
+
+def test_a_run_that_failed_before_its_first_update_can_be_started_again(tiny: Benchmark, tmp_path: Path) -> None:
+    plan = Plan(episodes=2, validate_every=0)
+    recipe = Recipe(width="32C", way=5, images_per_class=6, max_shot=3, plan=plan)
+    Run(tmp_path, recipe, tiny).start()
+    run = Run(tmp_path, replace(recipe, way=4), tiny)
+    run.start()
+    assert read_recipe(tmp_path).way == 4
+    next(run.train())
+    with pytest.raises(InvalidOptionError, match="already holds a run"):
+        run.start()
 
 
 def test_the_second_loss_is_the_cross_entropy_of_all_images_among_all_training_classes(tiny: Benchmark) -> None:

@@ -56,8 +56,8 @@ class Run:
         self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark))
 
     def start(self) -> None:
-        """Create the folder; one that already holds a run is left alone."""
-        if (self.folder / RECIPE).exists():
+        """Create the folder; one that already holds a run is left alone, unless it failed before its first update."""
+        if (self.folder / RECIPE).exists() and any((self.folder / name).exists() for name in (LOG, LAST)):
             raise InvalidOptionError(
                 f"{self.folder} already holds a run. Add --resume to go on with it, or give another folder with --out."
             )
