@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from handful.cli.machine import Device, prepare
+from handful.cli.progress import validation_line
 from handful.recipes import Recipe, parse_options
-
-if TYPE_CHECKING:
-    from handful.training import Progress
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Train:
                 bar.update(progress.episode - bar.n)
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)
                 if progress.scores:
-                    bar.write(_validation(progress))
+                    bar.write(validation_line(progress))
                     record.write()
                 if requests or (self.minutes and progress.seconds > 60 * self.minutes):
                     steps.close()
@@ -79,12 +77,6 @@ class Train:
 
     def _recipe(self) -> Recipe:
         return dataclasses.replace(self.recipe, options={**self.recipe.options, **parse_options(self.set)})
-
-
-def _validation(progress: Progress) -> str:
-    scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in (progress.scores or {}).items())
-    mark = "  best so far" if "mean" in progress.improved else ""
-    return f"episode {progress.episode:>7,}  validation {scores}{mark}"
 
 
 @contextmanager
