@@ -105,7 +105,9 @@ def test_a_run_in_part_is_told_everywhere_and_proves_nothing(tiny: Benchmark, tm
     assert lines.strong == (0,)
     assert summary(made).startswith("Of 1 numbers from runs trained in full, 1 agree with the paper")
     assert "1 numbers are from runs trained in part, which prove nothing yet" in summary(made)
-    json_path, text_path, page_path = write_report(made, tmp_path)
+    json_path, picture_path, text_path, page_path = write_report(made, tmp_path)
+    assert picture_path.read_bytes().startswith(b"<?xml")
+    assert f"]({picture_path.name})" in text_path.read_text()
     facts = json.loads(json_path.read_text())
     assert facts["cells"][1]["shortfall"] == part.shortfall
     assert facts["cells"][0]["comparison"]["verdict"] == "agrees"
@@ -149,7 +151,7 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
     picture = lines_picture(made)
     assert picture is not None
     assert b"LR-D2" in picture.data
-    assert "The paper prints no numbers for this" in as_page(made)
+    assert "The paper prints no numbers for this" in as_page(made, picture)
 
 
 def test_accuracies_of_seeds_pair_up(tiny: Benchmark) -> None:

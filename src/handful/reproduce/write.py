@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from handful.files import write_atomically
-from handful.report.page import code, figure, heading, page, paragraph, table
+from handful.report.page import Picture, code, figure, heading, page, paragraph, table
 from handful.report.plots import curves_picture
 from handful.reproduce.episode_set import EpisodeSet
 from handful.reproduce.plots import beside_picture, curves_of, lines_picture
@@ -24,18 +24,30 @@ NOTES = (
 
 
 def write_report(results: Results, out: Path) -> list[Path]:
-    """Write NAME.json, NAME.md and NAME.html into `out`; their paths."""
-    paths = [out / f"{results.experiment.name}.{kind}" for kind in ("json", "md", "html")]
-    texts = (json.dumps(results.as_json(), indent=1, allow_nan=False), as_markdown(results), as_page(results))
-    for path, text in zip(paths, texts, strict=True):
-        write_atomically(path, text.encode())
-    return paths
+    """Write NAME.json, NAME.md and NAME.html into `out`, and NAME.svg, which the Markdown shows; their paths."""
+    name = results.experiment.name
+    picture = _picture(results)
+    contents = {
+        f"{name}.json": json.dumps(results.as_json(), indent=1, allow_nan=False).encode(),
+        **({f"{name}.svg": picture.data} if picture is not None else {}),
+        f"{name}.md": as_markdown(results, picture).encode(),
+        f"{name}.html": as_page(results, picture).encode(),
+    }
+    for file, content in contents.items():
+        write_atomically(out / file, content)
+    return [out / file for file in contents]
 
 
-def as_markdown(results: Results) -> str:
+def _picture(results: Results) -> Picture | None:
+    return lines_picture(results) if results.experiment.axis else beside_picture(results)
+
+
+def as_markdown(results: Results, picture: Picture | None) -> str:
     """The tables and what stands behind them, for reading in a terminal or a repository."""
     experiment = results.experiment
     parts = [f"# {experiment.title}", summary(results), f"The paper: {experiment.claim} ({experiment.source}.)"]
+    if picture is not None:
+        parts.append(f"![{picture.text}]({experiment.name}.svg)\n\n{_caption(results)}")
     for column in experiment.columns:
         if column not in results.sets:
             continue
@@ -50,11 +62,10 @@ def as_markdown(results: Results) -> str:
     return "\n\n".join([*parts, f"Repeat it with `{results.command}` (made {results.created})."]) + "\n"
 
 
-def as_page(results: Results) -> str:
+def as_page(results: Results, picture: Picture | None) -> str:
     """One self-contained page: pictures, tables, runs, and what to type."""
     experiment = results.experiment
     parts = [paragraph(f"The paper says: {experiment.claim}")]
-    picture = lines_picture(results) if experiment.axis else beside_picture(results)
     if picture is not None:
         parts.append(figure(picture, f"Accuracy on test classes. {_caption(results)}"))
     for column in experiment.columns:
