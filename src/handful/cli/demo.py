@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from handful.cli.machine import prepare
-
-if TYPE_CHECKING:
-    from handful.training import Progress
+from handful.cli.progress import watched
 
 
 @dataclass(frozen=True)
@@ -33,20 +29,7 @@ class Demo:
         from handful.demo import demonstrate
 
         prepare("cpu", self.threads)
-        report = demonstrate(self.out, self.episodes, self.train_episodes, self.seed, _watch, print)
+        report = demonstrate(self.out, self.episodes, self.train_episodes, self.seed, watched, print)
         print(f"\nReport: {report.resolve().as_uri()}")
         print(f"Next:   handful evaluate {self.out / 'r2d2'} --way 20 --shot 1 5")
         return 0
-
-
-def _watch(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
-    from tqdm import tqdm
-
-    with tqdm(total=total, desc=f"Training {name}", unit="ep", dynamic_ncols=True, disable=None) as bar:
-        for progress in steps:
-            bar.update(progress.episode - bar.n)
-            if progress.scores:
-                bar.set_postfix(
-                    loss=f"{progress.loss:.2f}", val=f"{100 * progress.scores['1-shot']:.1f}%", refresh=False
-                )
-            yield progress
