@@ -154,6 +154,42 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
     assert "The paper prints no numbers for this" in as_page(made, picture)
 
 
+def test_points_of_a_figure_are_hollow_where_the_run_was_cut(tiny: Benchmark) -> None:
+    base = replace(EXPERIMENTS["figure-iterations"], columns=(COLUMN,))
+
+    def drawn(planned: int) -> bytes:
+        row = Row("LR-D2", (), (None,) * 4, "LR-D2", 1)
+        made = results(tiny, Cell(row, COLUMN, "authors", "a", None, (score(0.5, planned=planned),)), experiment=base)
+        picture = lines_picture(made)
+        assert picture is not None
+        return picture.data
+
+    hollow = b"fill: #ffffff; stroke: #0b6bcb"
+    assert hollow not in drawn(100)
+    assert hollow in drawn(120_000)
+
+
+def test_pairs_of_rows_without_published_numbers_have_no_order(tiny: Benchmark) -> None:
+    fixed, learnt = EXPERIMENTS["figure-hyperparameters"].rows[5:13:7]
+    cells = (Cell(row, COLUMN, "authors", "a", None, (score(mean),)) for row, mean in ((fixed, 0.5), (learnt, 0.6)))
+    lines = pair_lines(results(tiny, *cells), COLUMN)
+    assert lines is not None
+    assert lines.head == ("Method", "less", "ours, paired", "open")
+    assert lines.rows[0][:3] == ("lambda learnt, 10 · authors", "lambda fixed, 10 · authors", "+10.00 ± 0.00")
+    printed = pair_lines(results(tiny, cell("R2-D2 (64C)", score(0.6)), cell("Proto net", score(0.5))), COLUMN)
+    assert printed is not None
+    assert printed.head[-1] == "order"
+
+
+def test_a_figure_compares_what_is_learnt_with_what_is_fixed_at_the_same_value() -> None:
+    against = {row.label: row.against for row in EXPERIMENTS["figure-hyperparameters"].rows}
+    assert against["lambda diagonal, 0.01"] == "lambda fixed, 0.01"
+    assert against["alpha learnt, 0.0001"] == "alpha fixed, 0.0001"
+    assert against["alpha fixed, 100"] == "alpha fixed, 10"
+    steps = {row.label: row.against for row in EXPERIMENTS["figure-iterations"].rows}
+    assert steps["MAML, 5 steps"] == steps["R2-D2, beside 5 steps"] == "LR-D2, 5 steps"
+
+
 def test_accuracies_of_seeds_pair_up(tiny: Benchmark) -> None:
     both: Tensor = cell("MAML", score(0.2), score(0.4)).accuracies
     torch.testing.assert_close(both, cell("MAML", score(0.3)).accuracies)

@@ -116,7 +116,7 @@ def _iterations() -> tuple[Row, ...]:
         word = "1 step" if steps == 1 else f"{steps} steps"
         maml = (f"maml-{steps}steps-64C", f"maml-{steps}steps-32C")
         rows += [
-            Row(f"R2-D2, beside {word}", ("r2d2-wide",), none, "R2-D2 (no steps)", steps),
+            Row(f"R2-D2, beside {word}", ("r2d2-wide",), none, "R2-D2 (no steps)", steps, against=f"LR-D2, {word}"),
             Row(f"LR-D2, {word}", (f"lrd2-{steps}steps-wide",), none, "LR-D2", steps),
             Row(f"MAML, {word}", maml, none, "MAML", steps, against=f"LR-D2, {word}"),
         ]
@@ -126,17 +126,13 @@ def _iterations() -> tuple[Row, ...]:
 def _hyperparameters(name: str) -> tuple[Row, ...]:
     grid, kinds = (LAMBDAS, LAM_KINDS) if name == "lam" else (SCALES, SCALE_KINDS)
     word = {"lam": "lambda", "scale": "alpha"}[name]
-    return tuple(
-        Row(
-            f"{word} {kind.partition('-')[2]}, {value:g}",
-            (f"r2d2-{kind}-{value:g}-wide",),
-            (None,) * 4,
-            f"{word} {kind.partition('-')[2]}",
-            value,
-        )
-        for kind in kinds
-        for value in grid
-    )
+    rows = []
+    for kind in kinds:
+        how = kind.partition("-")[2]
+        for value in grid:
+            row = Row(f"{word} {how}, {value:g}", (f"r2d2-{kind}-{value:g}-wide",), (None,) * 4, f"{word} {how}", value)
+            rows.append(replace(row, against=f"{word} fixed, {10 if how == 'fixed' else value:g}"))
+    return tuple(rows)
 
 
 def _ablation() -> tuple[Row, ...]:

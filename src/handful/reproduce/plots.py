@@ -114,7 +114,9 @@ def _variants(results: Results) -> set[str]:
 def _line(place: Any, name: str, cells: list[Cell], colour: str) -> None:
     xs = [cell.row.x for cell in cells]
     means, halves = [100 * cell.closed.mean for cell in cells], [100 * cell.closed.half for cell in cells]
-    place.plot(xs, means, color=colour, marker="o", markersize=3.5, linewidth=1.6, label=name)
+    inside = ["white" if cell.shortfall else colour for cell in cells]  # hollow: trained in part
+    place.plot(xs, means, color=colour, linewidth=1.6, label=name)
+    place.scatter(xs, means, s=18, facecolors=inside, edgecolors=colour, linewidths=1.2, zorder=3)
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
     place.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
 

@@ -13,7 +13,7 @@ HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "ag
 PAIR_HEAD = ("Method", "less", "paper", "ours, paired", "open", "order")
 NONE = "—"
 IN_PART = "IN PART"
-MAY_LACK = ("paper", "seeds", "difference", "agrees?")
+MAY_LACK = ("paper", "seeds", "difference", "agrees?", "order")
 """Columns that are left out where they are empty."""
 WORDS = {
     "agrees": "yes",
@@ -40,8 +40,7 @@ def column_lines(results: Results, column: Column) -> Lines:
     cells = [cell for cell in results.cells if cell.column == column]
     strong = tuple(index for index, cell in enumerate(cells) if cell.scores and not cell.shortfall)
     rows, note = _told_once([_cell_line(cell, results.sets[column].episodes) for cell in cells])
-    kept = [place for place, name in enumerate(HEAD) if name not in MAY_LACK or any(row[place] != NONE for row in rows)]
-    return Lines(column.title, _picked(HEAD, kept), tuple(_picked(row, kept) for row in rows), strong, note)
+    return Lines(column.title, *_filled(HEAD, rows), strong, note)
 
 
 def _told_once(rows: list[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str]:
@@ -52,8 +51,11 @@ def _told_once(rows: list[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str]
     return [(*row[:-1], IN_PART) for row in rows], f"All rows were trained {words.pop()}."
 
 
-def _picked(row: tuple[str, ...], places: list[int]) -> tuple[str, ...]:
-    return tuple(row[place] for place in places)
+def _filled(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Heading and rows without the columns that may lack and do."""
+    kept = [place for place, name in enumerate(head) if name not in MAY_LACK or any(row[place] != NONE for row in rows)]
+    picked = [tuple(row[place] for place in kept) for row in (head, *rows)]
+    return picked[0], tuple(picked[1:])
 
 
 def _cell_line(cell: Cell, episodes: int) -> tuple[str, ...]:
@@ -82,12 +84,13 @@ def pair_lines(results: Results, column: Column) -> Lines | None:
     pairs = results.against_reference(column)
     if not pairs:
         return None
-    return Lines(column.title, PAIR_HEAD, tuple(_pair_line(pair) for pair in pairs))
+    return Lines(column.title, *_filled(PAIR_HEAD, [_pair_line(pair) for pair in pairs]))
 
 
 def _pair_line(pair: Pair) -> tuple[str, ...]:
     published = NONE if pair.published is None else f"{pair.published:+.1f}"
-    order = {None: "too close or unknown", True: "as published", False: "other than published"}[pair.same_order]
+    words = {None: "too close to call", True: "as published", False: "other than published"}
+    order = NONE if pair.published is None else words[pair.same_order]
     ours = f"{100 * pair.closed.mean:+.2f} ± {100 * pair.closed.half:.2f}"
     opened = f"± {100 * pair.opened.half:.2f}"
     return (pair.first, pair.second, published, ours, opened, order)

@@ -107,5 +107,5 @@ def _caption(results: Results) -> str:
     if not results.experiment.axis:
         return "Diamonds are the paper's numbers, dots are ours; hollow dots were trained for a part of their episodes."
     part = [cell for cell in results.cells if cell.shortfall]
-    told = f" {len(part)} of {len(results.cells)} points are from runs TRAINED IN PART." if part else ""
+    told = f" {len(part)} of {len(results.cells)} points (hollow) are from runs TRAINED IN PART." if part else ""
     return f"Bands are 95% intervals over test episodes.{told}"
