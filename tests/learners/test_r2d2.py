@@ -100,6 +100,29 @@ def test_lam_scale_and_bias_are_learnt_by_a_switch_each(switch, on):
     assert parameter.requires_grad is on
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_the_scale_itself_may_be_learnt_in_place_of_its_logarithm(problem, on):
+    direct, usual = (R2D2(scale=1e-4, learn_scale=on, direct_scale=each) for each in (True, False))
+    np.testing.assert_allclose(logits(direct, problem), logits(usual, problem), rtol=1e-6)
+    assert {"scale"} == {name for name, _ in direct.named_parameters()} - {name for name, _ in usual.named_parameters()}
+    assert direct.scale.requires_grad is on
+
+
+def test_a_tiny_scale_learnt_directly_is_left_sooner(problem):
+    support, targets, _ = (torch.from_numpy(each).float() for each in problem)
+    found = {}
+    for direct in (True, False):
+        learner = R2D2(lam=0.1, scale=1e-4, direct_scale=direct)
+        optimiser = torch.optim.Adam(learner.parameters(), lr=5e-3)
+        for _ in range(20):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(learner.fit(support, targets)(support), targets).backward()
+            optimiser.step()
+        found[direct] = (learner.scale if direct else learner.log_scale.exp()).item()
+    assert found[True] == pytest.approx(0.1, rel=0.05)  # 20 steps of 0.005
+    assert found[False] == pytest.approx(1e-4 * np.exp(0.1), rel=0.05)
+
+
 @pytest.mark.parametrize("options", [{"lam": 0.0}, {"lam": -1.0}, {"scale": 0.0}, {"prior": "round"}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):

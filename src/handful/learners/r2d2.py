@@ -20,7 +20,8 @@ class R2D2(KernelLearner):
 
     The defaults are the authors' conventions, which their text leaves out: `lam` is multiplied by the number of support
     examples (`lam_per_example`), and a column of ones is appended to X and penalised like the rest (`intercept`), which
-    adds 1 to every inner product. `lam` and `scale` are kept as logarithms, so that learning cannot make them negative.
+    adds 1 to every inner product. `lam` and `scale` are kept as logarithms, so that learning cannot make them negative;
+    `direct_scale` learns the scale itself, as the authors' code does, which lets it leave a very small start sooner.
     `prior='diagonal'` gives each of `features` embedding dimensions a lam of its own (eq. 8).
     """
 
@@ -33,6 +34,7 @@ class R2D2(KernelLearner):
         learn_lam: bool = False,
         learn_scale: bool = True,
         learn_bias: bool = True,
+        direct_scale: bool = False,
         lam_per_example: bool = True,
         intercept: bool = True,
         prior: Prior = "isotropic",
@@ -51,7 +53,11 @@ class R2D2(KernelLearner):
         self.lam_per_example, self.intercept, self.prior = lam_per_example, intercept, prior
         log_lam = torch.full((features,) if features is not None else (), math.log(lam))
         self.log_lam = nn.Parameter(log_lam, requires_grad=learn_lam)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
+        self.direct_scale = direct_scale
+        if direct_scale:
+            self.scale = nn.Parameter(torch.tensor(float(scale)), requires_grad=learn_scale)
+        else:
+            self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
 
     def feature_map(self, embeddings: Tensor) -> Tensor:
@@ -71,7 +77,7 @@ class R2D2(KernelLearner):
         if self.lam_per_example:
             lam = lam * gram.shape[-1]
         coefficients = ridge_dual(gram + self.intercept, targets.to(gram.dtype), lam)
-        scale = self.log_scale.exp()
+        scale = self.scale if self.direct_scale else self.log_scale.exp()
 
         def predictor(cross: Tensor, norms: Tensor) -> Tensor:
             return scale * ((cross + self.intercept) @ coefficients) + self.bias

@@ -101,6 +101,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "lam-as-printed": with_options(lam_per_example=False),
     "no-intercept": with_options(intercept=False),
     "scale-1": with_options(scale=1.0),
+    "scale-direct": with_options(direct_scale=True),
     "no-extra-pool": lambda recipe: replace(recipe, shrink=False),
     "last-block-alone": lambda recipe: replace(recipe, concatenate=False),
     "statistics-apart": lambda recipe: replace(recipe, together=False),
@@ -109,7 +110,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "one-shot": lambda recipe: replace(recipe, min_shot=1, max_shot=1),
     "slow-decay": lambda recipe: replace(recipe, plan=replace(recipe.plan, decay=0.99)),
 }
-"""Each detail on its own, set against what the authors' code does."""
+"""Each detail on its own, against the variant `authors`, which differs from their code in one: it learns log alpha."""
 
 
 def ablations() -> dict[str, NamedRecipe]:
