@@ -148,6 +148,7 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
         for x in (1, 2, 5)
     )
     made = results(tiny, *cells, experiment=replace(base, columns=(COLUMN,)))
+    assert made.pairs() == []  # none of these rows is another's reference
     picture = lines_picture(made)
     assert picture is not None
     assert b"LR-D2" in picture.data

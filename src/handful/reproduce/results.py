@@ -178,8 +178,11 @@ class Results:
         return [cell for cell in self.cells if cell.column == column and cell.scores]
 
     def pairs(self) -> list[Pair]:
-        """Every two filled cells of a column."""
-        return [pair(*both) for column in self.experiment.columns for both in combinations(self.filled(column), 2)]
+        """Every two filled cells of a column; of a figure, which has many points, each point and its reference."""
+        columns = self.experiment.columns
+        if self.experiment.axis:
+            return [each for column in columns for each in self.against_reference(column)]
+        return [pair(*both) for column in columns for both in combinations(self.filled(column), 2)]
 
     def against_reference(self, column: Column) -> list[Pair]:
         """Each cell of a column less its reference row of the same variant, or of the first variant that has it."""
