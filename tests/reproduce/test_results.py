@@ -152,6 +152,7 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
     picture = lines_picture(made)
     assert picture is not None
     assert b"LR-D2" in picture.data
+    assert lines_picture(made) == picture
     assert "The paper prints no numbers for this" in as_page(made, picture)
 
 

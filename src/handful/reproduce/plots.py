@@ -158,7 +158,10 @@ def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
 
 
 def svg(canvas: Figure, text: str) -> Picture:
-    """The canvas as a picture; `text` says what it shows."""
+    """The canvas as a picture, the same bytes for the same canvas; `text` says what it shows."""
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "handful"}):
+        canvas.savefig(buffer, format="svg", metadata={"Date": None})
     return Picture(buffer.getvalue(), "svg+xml", text)
