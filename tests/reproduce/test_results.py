@@ -68,6 +68,9 @@ def test_a_row_tested_on_fewer_episodes_is_paired_on_those_and_says_so(tiny: Ben
     made = results(tiny, ridge, cell("MAML", fewer))
     assert made.sets[COLUMN].episodes == 10
     assert [row[0] for row in column_lines(made, COLUMN).rows][1] == "MAML · authors, first 7 episodes"
+    lines = pair_lines(made, COLUMN)
+    assert lines is not None
+    assert lines.rows[0][0] == "MAML · authors, first 7 episodes"
 
 
 def test_a_row_may_have_a_reference_of_its_own(tiny: Benchmark) -> None:
@@ -81,8 +84,25 @@ def test_a_row_may_have_a_reference_of_its_own(tiny: Benchmark) -> None:
 def test_a_variant_is_compared_with_its_own_reference(tiny: Benchmark) -> None:
     authors, paper = cell("R2-D2 (64C)", score(0.63)), cell("R2-D2 (64C)", score(0.6), variant="paper")
     proto = cell("Proto net", score(0.55), variant="paper")
-    pairs = results(tiny, authors, paper, proto).against_reference(COLUMN)
-    assert [(each.first, each.second) for each in pairs] == [("Proto net · paper", "R2-D2 (64C) · paper")]
+    made = results(tiny, authors, paper, proto)
+    assert [(each.first, each.second) for each in made.against_reference(COLUMN)] == [
+        ("R2-D2 (64C) · paper", "R2-D2 (64C) · authors"),
+        ("Proto net · paper", "R2-D2 (64C) · paper"),
+    ]
+    lines = pair_lines(made, COLUMN)
+    assert lines is not None
+    assert [row[-1] for row in lines.rows] == ["—", "as published"]  # two variants of one row have no printed order
+
+
+def test_an_order_that_other_images_might_turn_says_so(tiny: Benchmark) -> None:
+    ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.66))
+    backwards = replace(proto.scores[0].measurement, apart=proto.scores[0].measurement.apart.flip(0))
+    loose = replace(proto, scores=(replace(proto.scores[0], measurement=backwards),))
+    made = results(tiny, ridge, loose)
+    lines = pair_lines(made, COLUMN)
+    assert lines is not None
+    assert lines.rows[0][-1] == "other than published, but too close by the open interval"
+    assert summary(made).endswith("0 are too close to call. By the open interval 1 more are.")
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(tiny: Benchmark) -> None:
@@ -138,6 +158,9 @@ def test_runs_are_listed_once_with_their_time(tiny: Benchmark) -> None:
     lines = manifest_lines(results(tiny, cell("MAML", one), cell("Proto net", one)))
     assert len(lines.rows) == 1
     assert lines.rows[0][:4] == ("a/b/c", "0", "100 of 100", "1.0")
+    named = replace(one, manifest=replace(one.manifest, name="d/e/f"))
+    shared = manifest_lines(results(tiny, cell("MAML", one), cell("Proto net", named)))
+    assert [row[0] for row in shared.rows] == ["a/b/c = d/e/f"]
 
 
 def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:

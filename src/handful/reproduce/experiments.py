@@ -138,7 +138,7 @@ def _hyperparameters(name: str) -> tuple[Row, ...]:
 def _ablation() -> tuple[Row, ...]:
     none = (None,) * 4
     changed = (Row(name.replace("-", " "), (f"r2d2-64C-{name}",), none) for name in SWITCHES)
-    return (Row("as the authors' code has it", ("r2d2-64C",), none), *changed)
+    return (Row("the variant `authors`", ("r2d2-64C",), none), *changed)
 
 
 _SWEEP_COLUMNS = tuple(Column(data, 5, shot) for data in DATA for shot in (1, 5))
@@ -207,11 +207,11 @@ EXPERIMENTS = {
         ),
         Experiment(
             "ablation",
-            "Ablation: R2-D2 64C by the authors' code, one detail changed at a time",
+            "Ablation: R2-D2 64C by the variant `authors`, one detail changed at a time",
             "not in the paper: the details that its text leaves out",
             _SWEEP_COLUMNS,
             _ablation(),
-            "as the authors' code has it",
+            "the variant `authors`",
             "Of these details the text mentions dropout, the concatenation, the number of ways and the random shots.",
         ),
     )

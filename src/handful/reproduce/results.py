@@ -123,6 +123,11 @@ class Pair:
     """Half the interval of that difference, as far as the paper gives it."""
 
     @property
+    def firm(self) -> bool:
+        """Whether the difference is more than other images of these classes might have given."""
+        return self.opened.excludes_zero
+
+    @property
     def same_order(self) -> bool | None:
         """Whether ours stand in the published order; None where either is too close to call or unknown."""
         if self.published is None or abs(self.published) <= self.published_half or not self.closed.excludes_zero:
@@ -154,7 +159,7 @@ def pair(first: Cell, second: Cell) -> Pair:
         f"{second.row.label} · {second.variant}",
         closed_interval(first.accuracies[:both] - second.accuracies[:both]),
         open_interval(first.apart[:apart] - second.apart[:apart]),
-        ours.value - theirs.value if ours and theirs else None,
+        ours.value - theirs.value if ours and theirs and first.row != second.row else None,
         math.hypot(ours.ci or 0.0, theirs.ci or 0.0) if ours and theirs else 0.0,
     )
 
@@ -185,16 +190,20 @@ class Results:
         return [pair(*both) for column in columns for both in combinations(self.filled(column), 2)]
 
     def against_reference(self, column: Column) -> list[Pair]:
-        """Each cell of a column less its reference row of the same variant, or of the first variant that has it."""
+        """Each cell of a column less its reference row of the same variant, or of the first variant that has it.
+
+        The reference row itself is compared with its first variant.
+        """
         cells = self.filled(column)
         found = []
         for cell in cells:
             wanted = (cell.row.against, self.experiment.reference)
             named = [[other for other in cells if other.row.label == label] for label in wanted]
             references = named[0] or named[1]
-            same = [other for other in references if other.variant == cell.variant] or references
-            if same and same[0].folders != cell.folders:
-                found.append(pair(cell, same[0]))
+            same = [other for other in references if other.variant == cell.variant and other.row != cell.row]
+            chosen = (same or references)[:1]
+            if chosen and chosen[0].folders != cell.folders:
+                found.append(pair(cell, chosen[0]))
         return found
 
     def as_json(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from handful.reproduce.experiments import Column
 from handful.reproduce.manifest import Manifest
@@ -84,35 +85,39 @@ def pair_lines(results: Results, column: Column) -> Lines | None:
     pairs = results.against_reference(column)
     if not pairs:
         return None
-    return Lines(column.title, *_filled(PAIR_HEAD, [_pair_line(pair) for pair in pairs]))
+    episodes = results.sets[column].episodes
+    return Lines(column.title, *_filled(PAIR_HEAD, [_pair_line(pair, episodes) for pair in pairs]))
 
 
-def _pair_line(pair: Pair) -> tuple[str, ...]:
+def _pair_line(pair: Pair, episodes: int) -> tuple[str, ...]:
     published = NONE if pair.published is None else f"{pair.published:+.1f}"
     words = {None: "too close to call", True: "as published", False: "other than published"}
     order = NONE if pair.published is None else words[pair.same_order]
+    if pair.same_order is not None and not pair.firm:
+        order = f"{order}, but too close by the open interval"
     ours = f"{100 * pair.closed.mean:+.2f} ± {100 * pair.closed.half:.2f}"
     opened = f"± {100 * pair.opened.half:.2f}"
-    return (pair.first, pair.second, published, ours, opened, order)
+    fewer = f", first {pair.closed.n:,} episodes" if pair.closed.n < episodes else ""
+    return (f"{pair.first}{fewer}", pair.second, published, ours, opened, order)
 
 
 MANIFEST_HEAD = ("Run", "seed", "episodes", "minutes", "data", "processor")
 
 
 def manifest_lines(results: Results) -> Lines:
-    """What stands behind the numbers, a row a run."""
-    runs = {
-        (score.manifest.name, score.manifest.recipe.seed): score.manifest
-        for cell in results.cells
-        for score in cell.scores
-    }
+    """What stands behind the numbers, a row a run, with all names under which it serves."""
+    runs: dict[Path, list[Manifest]] = {}
+    for cell in results.cells:
+        for score in cell.scores:
+            runs.setdefault(score.folder, []).append(score.manifest)
     rows = []
-    for (name, seed), manifest in runs.items():
+    for manifest, *others in runs.values():
+        names = dict.fromkeys(each.name for each in (manifest, *others))
         session = manifest.sessions[-1] if manifest.sessions else None
         rows.append(
             (
-                name,
-                str(seed),
+                " = ".join(names),
+                str(manifest.recipe.seed),
                 f"{manifest.episodes:,} of {manifest.planned:,}",
                 minutes_told(manifest),
                 f"{manifest.data} {manifest.content[:12]}",
@@ -151,12 +156,16 @@ def summary(results: Results) -> str:
 def _order(results: Results) -> str:
     """How many methods stand on the published side of the row that they are compared with, in a sentence."""
     pairs = [pair for column in results.experiment.columns for pair in results.against_reference(column)]
-    known = [pair.same_order for pair in pairs if pair.published]
-    if not known:
+    pairs = [pair for pair in pairs if pair.published]
+    if not pairs:
         return ""
+    known = [pair.same_order for pair in pairs]
+    loose = sum(pair.same_order is not None and not pair.firm for pair in pairs)
+    told = f" By the open interval {loose} more are." if loose else ""
     return (
         f" Order of methods: of {len(known)} printed differences from a reference row, {known.count(True)} "
         f"have the published sign here, {known.count(False)} the other, {known.count(None)} are too close to call."
+        f"{told}"
     )
 
 
