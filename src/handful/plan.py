@@ -69,6 +69,11 @@ class Plan:
                 f"{self.episodes_per_step}, because validation happens between two updates."
             )
 
+    def is_over(self, episode: int, last_improvement: int | None) -> bool:
+        """Whether all episodes are trained or patience is exhausted; None where nothing was validated yet."""
+        stalled = self.patience and last_improvement is not None and episode - last_improvement >= self.patience
+        return episode >= self.episodes or bool(stalled)
+
     def rate_at(self, episode: int) -> float:
         """The learning rate of the update that begins with this episode."""
         if self.schedule == "step":

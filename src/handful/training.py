@@ -131,8 +131,7 @@ class TrainingState:
     @property
     def finished(self) -> bool:
         """Whether the plan is fulfilled or patience is exhausted."""
-        stalled = self.best and self.plan.patience and self.episode - self.last_improvement >= self.plan.patience
-        return self.episode >= self.plan.episodes or bool(stalled)
+        return self.plan.is_over(self.episode, self.last_improvement if self.best else None)
 
 
 def train(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handful.reproduce import estimate as module
 from handful.reproduce.estimate import Estimate, estimate, stand_in
-from handful.reproduce.jobs import Departures, job
+from handful.reproduce.jobs import Departures, Standing, job
 
 
 def test_hours_follow_from_the_plan(tmp_path: Path) -> None:
     run = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, Departures(4_000))
-    cost = Estimate(run, 1_000, update=2.0, validation=30.0, operations=1e12, on_noise=True)
+    cost = Estimate(run, Standing(1_000), update=2.0, validation=30.0, operations=1e12, on_noise=True)
     assert cost.whole == 1_000 * 2.0 + 4 * 30.0  # four episodes an update, a validation every 1,000
     assert cost.seconds == 750 * 2.0 + 3 * 30.0
     assert cost.gpu_hours == pytest.approx(60_000 * 1e12 / module.GPU_FLOPS / 3600)  # of the whole recipe, uncut
     assert cost.within(530.0 + 30.0) == 1_000
     assert "noise" in cost.measured_on
+    assert replace(cost, done=Standing(1_000, over=True)).seconds == 0.0  # patience was exhausted
 
 
 @pytest.mark.slow

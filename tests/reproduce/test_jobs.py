@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.reproduce.jobs import Departures, Job, advance, job
+from handful.reproduce.jobs import Departures, Job, Standing, advance, job, standing
 from handful.reproduce.manifest import MANIFEST, Manifest, Session
 from handful.reproduce.tables import minutes_told
 from handful.runs import CPU, LAST, Run
@@ -88,7 +88,9 @@ def test_a_run_stopped_and_called_again_ends_in_the_same_bits(small: Benchmark, 
     first = train(parts, small, seconds=1e-9)
     assert (first.episodes, first.finished) == (1, False)
     assert first.shortfall == "32C in place of 64C; trained for 1 of 120,000 episodes"
+    assert standing(parts) == Standing(1, over=False)
     second = train(parts, small)
+    assert standing(parts) == Standing(3, over=True)
     assert (second.episodes, second.finished, len(second.sessions)) == (3, True, 2)
     assert [(session.first, session.last) for session in second.sessions] == [(0, 1), (1, 3)]
     assert second.seconds == pytest.approx(sum(session.seconds or 0 for session in second.sessions))

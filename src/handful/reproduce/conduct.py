@@ -15,7 +15,7 @@ from handful.errors import DataError
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
-from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Watch, advance, job
+from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Watch, advance, job, standing
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
@@ -134,12 +134,13 @@ def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]
 def train_all(
     jobs: list[Job], sources: dict[str, Source], options: Options, say: Say, watch: Watch
 ) -> dict[Path, Manifest]:
-    """Train each run; the minutes are shared out evenly, and what one run does not need goes to those after it."""
+    """Train each run; those that are not over share the minutes, and what one does not need goes to those after it."""
     end = time.perf_counter() + 60 * options.minutes
+    left = [not standing(each).over for each in jobs]
     manifests: dict[Path, Manifest] = {}
     for number, each in enumerate(jobs):
         source = sources[each.recipe.data]
-        share = max(1e-3, (end - time.perf_counter()) / (len(jobs) - number)) if options.minutes else 0.0
+        share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
         manifest = advance(each, source.benchmark, source.content, share, options.device, watch)
         manifests[each.folder] = manifest
         say(f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}: {_told(manifest)}")

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from handful.checkpoint import read_checkpoint
 from handful.data.table import Benchmark, ImageTable
-from handful.errors import CheckpointError
 from handful.evaluation import evaluate
 from handful.pool import embed_rows, folded
 from handful.recipes import Recipe
-from handful.reproduce.jobs import Job
-from handful.runs import LAST, Run
+from handful.reproduce.jobs import Job, Standing, standing
+from handful.runs import Run
 from handful.training import train
 
 SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1, 28, 28)}
@@ -36,7 +34,7 @@ class Estimate:
     """Expected costs of one run."""
 
     job: Job
-    done: int
+    done: Standing
     update: float
     """Seconds an update."""
     validation: float
@@ -48,12 +46,12 @@ class Estimate:
 
     def of(self, job: Job) -> Estimate:
         """The same costs for another run that costs the same an update."""
-        return replace(self, job=job, done=episodes_done(job))
+        return replace(self, job=job, done=standing(job))
 
     @property
     def seconds(self) -> float:
         """Expected seconds until the run is complete, if patience does not end it sooner."""
-        return self._seconds(max(0, self.job.recipe.plan.episodes - self.done))
+        return 0.0 if self.done.over else self._seconds(self.job.recipe.plan.episodes - self.done.episodes)
 
     @property
     def whole(self) -> float:
@@ -99,7 +97,7 @@ def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
         count += 1
     parts = job.recipe.plan.episodes_per_step / at_once
     update = parts * (time.perf_counter() - begun) / max(1, count)
-    return Estimate(job, episodes_done(job), update, _validation(run, data), parts * operations, benchmark is None)
+    return Estimate(job, standing(job), update, _validation(run, data), parts * operations, benchmark is None)
 
 
 def _at_once(recipe: Recipe, data: Benchmark) -> int:
@@ -108,15 +106,6 @@ def _at_once(recipe: Recipe, data: Benchmark) -> int:
     per_step = recipe.plan.episodes_per_step
     pixels = per_step * recipe.way * recipe.images_per_class * height * width
     return per_step if pixels <= MOST_PIXELS else 1
-
-
-def episodes_done(job: Job) -> int:
-    """Episodes that a run was already trained for."""
-    try:
-        _, facts = read_checkpoint(job.folder / LAST)
-        return int(facts["training"]["episode"])
-    except (CheckpointError, KeyError):
-        return 0
 
 
 def _operations(run: Run) -> float:

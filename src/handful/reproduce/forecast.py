@@ -18,20 +18,22 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     yield from told
     jobs = list({job.folder: job for _, own in plan_cells(experiment, options) for job in own}.values())
     known: dict[tuple[object, ...], Estimate] = {}
-    total = 0.0
+    costs: list[Estimate] = []
     yield f"{experiment.title}: {len(jobs)} runs"
     for job in jobs:
         key = cost_of(job.recipe)
         if key not in known:
             source = sources.get(job.recipe.data)
             known[key] = estimate(job, source.benchmark if source else None)
-        here = known[key].of(job)
-        total += here.seconds
-        yield _line(here)
+        costs.append(known[key].of(job))
+        yield _line(costs[-1])
+    total, absent = (sum(each.seconds for each in costs if each.on_noise is noise) for noise in (False, True))
     yield f"All together: {time_told(total)} of training at most; runs stop sooner when validation stalls."
+    if absent:
+        yield f"Another {time_told(absent)} for data sets that are not there: their runs are left out."
     if options.minutes:
-        yield from _within(jobs, known, 60 * options.minutes / len(jobs))
-        now = time_told(60 * options.minutes)
+        yield from _within([each for each in costs if each.seconds and not each.on_noise], 60 * options.minutes)
+        now = time_told(min(total, 60 * options.minutes))
         yield f"With --budget {options.minutes:g}, {now} of it now, the rest when called again."
     yield (
         f"GPU figures are counted operations at an assumed {GPU_FLOPS / 1e12:g} TFLOP/s: a lower bound, not a "
@@ -39,10 +41,11 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     )
 
 
-def _within(jobs: list[Job], known: dict[tuple[object, ...], Estimate], share: float) -> Iterator[str]:
+def _within(costs: list[Estimate], budget: float) -> Iterator[str]:
     """How many episodes of each cosine run fit into its share: cut there, its rate would fall to 0 in time."""
-    for job in jobs:
-        here = known[cost_of(job.recipe)].of(job)
+    share = budget / max(1, len(costs))
+    for here in costs:
+        job = here.job
         if job.recipe.plan.schedule == "cosine" and here.seconds > share:
             yield f"  {job.name} would stop before its rate is 0; about --episodes {here.within(share)} would fit"
 
@@ -59,7 +62,7 @@ def cost_of(recipe: Recipe) -> tuple[object, ...]:
 def _line(here: Estimate) -> str:
     job: Job = here.job
     plan = job.recipe.plan
-    state = f"{here.done:,} of {plan.episodes:,} episodes done"
+    state = f"{here.done.episodes:,} of {plan.episodes:,} episodes done"
     return (
         f"  {job.name}, seed {job.recipe.seed}: {state}, {here.update:.2f} s an update, {here.validation:.1f} s a "
         f"validation, {time_told(here.seconds)} to go ({here.measured_on}); GPU about {here.gpu_hours:.1f} h in all"

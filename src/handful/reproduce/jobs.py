@@ -14,13 +14,14 @@ from pathlib import Path
 
 import torch
 
+from handful.checkpoint import read_checkpoint
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.plan import Plan
 from handful.recipes import NAMED, Recipe
 from handful.recipes.settings import Schedule, Width
 from handful.reproduce.manifest import Manifest, Record
-from handful.runs import RECIPE, Run, read_recipe
+from handful.runs import LAST, RECIPE, Run, read_recipe
 from handful.training import Progress
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
@@ -113,6 +114,25 @@ def _short_hash(recipe: Recipe) -> str:
     plan = {key: value for key, value in plain["plan"].items() if value != default["plan"][key]}
     chosen = {key: value for key, value in plain.items() if value != default[key]} | {"plan": plan}
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run has come."""
+
+    episodes: int = 0
+    over: bool = False
+    """Whether nothing is left to train: all episodes are done, or patience is exhausted."""
+
+
+def standing(job: Job) -> Standing:
+    """How far a run has come by its last checkpoint."""
+    try:
+        facts = read_checkpoint(job.folder / LAST)[1]["training"]
+        episode, improved = int(facts["episode"]), int(facts["last_improvement"])
+        return Standing(episode, job.recipe.plan.is_over(episode, improved if facts["best"] else None))
+    except (CheckpointError, KeyError):
+        return Standing()
 
 
 def advance(
