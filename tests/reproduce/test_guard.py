@@ -83,10 +83,11 @@ def test_disjoint_splits_pass(tiny: Benchmark) -> None:
     check_splits(tiny)
 
 
-def test_a_training_class_under_another_name_is_a_leak(tiny: Benchmark) -> None:
+@pytest.mark.parametrize(("number", "part"), [(20, "test"), (14, "val")])
+def test_a_training_class_under_another_name_is_a_leak(tiny: Benchmark, number: int, part: str) -> None:
     table = tiny.train.table
     pixels = table.images.clone()
-    pixels[400:420] = pixels[20:40]  # class 20, a test class, becomes class 1, a training class
+    pixels[20 * number : 20 * number + 20] = pixels[20:40]  # a class of another split becomes class 1, of training
     copied = ImageTable(pixels, table.classes, table.counts, table.groups)
     names = table.classes
     leaking = Benchmark(
@@ -95,7 +96,8 @@ def test_a_training_class_under_another_name_is_a_leak(tiny: Benchmark) -> None:
         copied.split("val", names[12:18]),
         copied.split("test", names[18:]),
     )
-    with pytest.raises(LeakError, match="20 of the 20 images of test class 'blob20' of copied are also in 'train'"):
+    told = f"20 of the 20 images of {part} class 'blob{number}' of copied are also in 'train'"
+    with pytest.raises(LeakError, match=told):
         check_splits(leaking)
 
 

@@ -13,15 +13,14 @@ from handful.errors import LeakError
 from handful.model import FewShotModel
 
 SHARED = 0.5
-"""Share of a test class's images found in another split from which on it counts as a training class renamed."""
-
+"""Share of a class's images found in another split from which on it counts as a class of that split renamed."""
 
 TOLERANCE = 1e-3
 """Share of the logits' range by which float32 answers may differ between batches of another size."""
 
 
 def check_splits(benchmark: Benchmark) -> None:
-    """Refuse a benchmark whose splits share a class: by name, by table row, or by the images themselves."""
+    """Refuse a benchmark of which two splits share a class: by name, or by the images themselves."""
     parts = {"train": benchmark.train, "val": benchmark.val, "test": benchmark.test}
     owner: dict[str, str] = {}
     for part, dataset in parts.items():
@@ -29,17 +28,19 @@ def check_splits(benchmark: Benchmark) -> None:
             if name in owner:
                 raise LeakError(f"Class '{name}' of {benchmark.name} is in both '{owner[name]}' and '{part}'.")
             owner[name] = part
-    seen = {digest: part for part in ("train", "val") for digest in _image_hashes(parts[part])}
-    hashes = _image_hashes(benchmark.test)
-    first = 0
-    for name, count in zip(benchmark.test.classes, benchmark.test.counts.tolist(), strict=True):
-        known = [seen[digest] for digest in hashes[first : first + count] if digest in seen]
-        first += count
-        if len(known) > SHARED * count:
-            raise LeakError(
-                f"{len(known)} of the {count} images of test class '{name}' of {benchmark.name} are also in "
-                f"'{known[0]}': it is a class of that split under another name. Remove it from one of them."
-            )
+    seen: dict[bytes, str] = {}
+    for part, dataset in parts.items():
+        hashes = _image_hashes(dataset)
+        first = 0
+        for name, count in zip(dataset.classes, dataset.counts.tolist(), strict=True):
+            known = [seen[digest] for digest in hashes[first : first + count] if digest in seen]
+            first += count
+            if len(known) > SHARED * count:
+                raise LeakError(
+                    f"{len(known)} of the {count} images of {part} class '{name}' of {benchmark.name} are also in "
+                    f"'{known[0]}': it is a class of that split under another name. Remove it from one of them."
+                )
+        seen |= dict.fromkeys(hashes, part)
 
 
 def _image_hashes(dataset: ClassDataset, chunk: int = 500) -> list[bytes]:
