@@ -87,6 +87,23 @@ def test_a_run_with_a_second_loss_resumes_to_the_same_bits_and_keeps_its_classif
     assert whole.best().state_dict().keys() == fresh().state_dict().keys()
 
 
+@pytest.mark.parametrize("stop", [None, 3])
+def test_averaged_weights_are_kept_without_any_validation(tiny: Benchmark, tmp_path: Path, stop: int | None) -> None:
+    plan = Plan(episodes=4, average="uniform", validate_every=0)
+    recipe = Recipe(width="32C", way=5, images_per_class=6, max_shot=3, plan=plan)
+    run = Run(tmp_path, recipe, tiny)
+    run.start()
+    steps = run.train()
+    for _ in range(stop or 4):
+        next(steps)
+    steps.close()
+    kept, last = run.best().state_dict(), run.best("last").state_dict()
+    assert run.state.average is not None
+    for name, value in run.state.average.values.items():
+        assert torch.equal(kept[name], value), name
+    assert any(not torch.equal(kept[name], last[name]) for name in run.state.average.values)
+
+
 def test_a_run_that_failed_before_its_first_update_can_be_started_again(tiny: Benchmark, tmp_path: Path) -> None:
     plan = Plan(episodes=2, validate_every=0)
     recipe = Recipe(width="32C", way=5, images_per_class=6, max_shot=3, plan=plan)

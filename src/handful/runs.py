@@ -94,11 +94,14 @@ class Run:
             if progress.scores or progress.episode - saved >= save_every or self.state.finished:
                 self._save(LAST)
                 saved = progress.episode
+            if self.state.finished:
+                self._keep_average()
             try:
                 yield progress
             except GeneratorExit:
                 if progress.episode != saved:
                     self._save(LAST)
+                self._keep_average()
                 raise
 
     def validate(self, model: FewShotModel) -> Scores:
@@ -116,6 +119,12 @@ class Run:
     def best(self, which: str = "mean") -> FewShotModel:
         """The model as it was at its best validation score so far."""
         return load(self.folder, which)
+
+    def _keep_average(self) -> None:
+        """Where the plan has no validation to keep averaged weights, those at the end stand for the best."""
+        if self.state.average and self.state.average.count and not self.recipe.plan.validate_every:
+            self.state.judge(self.episodes)
+            self._save_best("mean")
 
     def _save_best(self, score: str) -> None:
         self._save(f"best-{score}.safetensors", model_tensors(self.state.judged))
