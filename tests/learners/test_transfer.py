@@ -37,10 +37,11 @@ def test_in_training_the_model_is_the_plain_classifier_of_features_normalised_ov
     torch.testing.assert_close(model(posed), expected)
 
 
-def test_in_evaluation_it_is_ridge_regression_on_the_features():
-    learner = Transfer(4, 5, lam=0.7).eval()
+@pytest.mark.parametrize("literal", [{}, {"lam_per_example": False, "intercept": False}])
+def test_in_evaluation_it_is_ridge_regression_on_the_features(literal):
+    learner = Transfer(4, 5, lam=0.7, **literal).eval()
     support, targets, query = torch.randn(6, 4), torch.eye(3).repeat(2, 1), torch.randn(5, 4)
-    expected = R2D2(0.7).fit(support, targets)(query)
+    expected = R2D2(0.7, **literal).fit(support, targets)(query)
     torch.testing.assert_close(learner.fit(support, targets)(query), expected.detach())
     assert learner.kernel is learner.ridge
 

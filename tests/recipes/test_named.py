@@ -90,6 +90,14 @@ def test_baselines_follow_their_own_authors_or_the_papers_policy() -> None:
     assert (starred.dropout, starred.concatenate, plain.dropout, plain.concatenate) == (0.4, True, 0.0, False)
 
 
+def test_pre_trained_features_get_the_ridge_regression_of_the_variant() -> None:
+    ridge = {variant: named_recipe(f"cifar-fs/r2d2-64C/{variant}").options for variant in ("paper", "authors")}
+    for variant, options in ridge.items():
+        own = named_recipe(f"cifar-fs/transfer-64C/{variant}").options
+        for name in ("lam_per_example", "intercept"):
+            assert own.get(name) == options.get(name)
+
+
 def test_the_binary_run_of_ten_steps_is_the_table_3_run() -> None:
     stem = "cifar-fs-binary/lrd2"
     assert named_recipe(f"{stem}-10steps-wide/authors") == named_recipe(f"{stem}-wide/authors")

@@ -20,13 +20,17 @@ class Transfer(BaseLearner):
     features, and without it thousands of outputs swing together at every step: learning takes hundreds to begin.
     """
 
-    def __init__(self, features: int, classes: int, *, lam: float = 50.0) -> None:
+    def __init__(
+        self, features: int, classes: int, *, lam: float = 50.0, lam_per_example: bool = True, intercept: bool = True
+    ) -> None:
         super().__init__()
         if classes < 2:
             raise InvalidOptionError(f"Transfer needs the number of training classes, at least 2, but got {classes}.")
         self.normalise = nn.BatchNorm1d(features, affine=False, track_running_stats=False)
         self.classify = nn.Linear(features, classes)
-        self.ridge = R2D2(lam, learn_scale=False, learn_bias=False)
+        self.ridge = R2D2(
+            lam, learn_scale=False, learn_bias=False, lam_per_example=lam_per_example, intercept=intercept
+        )
         self.pose = partial(Episode.over_classes, count=classes)
 
     @property

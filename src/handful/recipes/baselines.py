@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from handful.plan import Plan
-from handful.recipes.ours import binary, multiclass
+from handful.recipes.ours import LITERAL, binary, multiclass
 from handful.recipes.recipe import Option, Recipe
 from handful.recipes.settings import BINARY, SETTINGS, NamedRecipe, Variant, Width
 
@@ -94,7 +94,7 @@ def own_code(
 
 
 def by_policy(method: str, data: str, width: Width, *, two_way: bool = False, starred: bool = False) -> Recipe:
-    """A baseline trained as the text trains R2-D2, so that the learner is all that differs."""
+    """A baseline trained as the text trains R2-D2, but on its own embedding and, where it must be, five-way."""
     spec = METHODS[method]
     base = binary(data, "r2d2", "paper") if two_way else multiclass(data, width, "paper")
     way = 5 if spec.fixed_way and not two_way else base.way
@@ -140,14 +140,23 @@ def baselines() -> dict[str, NamedRecipe]:
 
 
 def _transfer(data: str) -> dict[str, NamedRecipe]:
-    """Appendix A: plain classification of the training classes; no code of it was released, so the variants agree."""
+    """Appendix A: plain classification of the training classes, then the variant's own ridge regression."""
     widths: tuple[Width, ...] = ("64C", "wide")
     variants: tuple[Variant, ...] = ("paper", "authors")
     return {
         f"{data}/transfer-{width}/{variant}": NamedRecipe(
-            replace(multiclass(data, width, variant), learner="transfer", options={"classes": SETTINGS[data].classes}),
+            replace(
+                multiclass(data, width, variant),
+                learner="transfer",
+                options={"classes": SETTINGS[data].classes, **_ridge(variant)},
+            ),
             "appendix A",
         )
         for width in widths
         for variant in variants
     }
+
+
+def _ridge(variant: Variant) -> dict[str, Option]:
+    """What R2-D2's recipe of the variant says of its ridge regression, but for what only meta-learning can learn."""
+    return {name: value for name, value in LITERAL.items() if name != "learn_lam"} if variant == "paper" else {}
