@@ -110,7 +110,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "one-shot": lambda recipe: replace(recipe, min_shot=1, max_shot=1),
     "slow-decay": lambda recipe: replace(recipe, plan=replace(recipe.plan, decay=0.99)),
 }
-"""Each detail on its own, against the variant `authors`, which differs from their code in one: it learns log alpha."""
+"""Each detail on its own, against the variant `authors`, which learns log alpha where their code learns alpha."""
 
 
 def ablations() -> dict[str, NamedRecipe]:
