@@ -102,7 +102,7 @@ def test_an_order_that_other_images_might_turn_says_so(tiny: Benchmark) -> None:
     lines = pair_lines(made, COLUMN)
     assert lines is not None
     assert lines.rows[0][-1] == "other than published, but too close by the open interval"
-    assert summary(made).endswith("0 are too close to call. By the open interval 1 more are.")
+    assert summary(made).endswith("0 are too close to call, 1 more by the open interval.")
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(tiny: Benchmark) -> None:

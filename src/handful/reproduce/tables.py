@@ -161,11 +161,11 @@ def _order(results: Results) -> str:
         return ""
     known = [pair.same_order for pair in pairs]
     loose = sum(pair.same_order is not None and not pair.firm for pair in pairs)
-    told = f" By the open interval {loose} more are." if loose else ""
+    told = f", {loose} more by the open interval" if loose else ""
     return (
         f" Order of methods: of {len(known)} printed differences from a reference row, {known.count(True)} "
-        f"have the published sign here, {known.count(False)} the other, {known.count(None)} are too close to call."
-        f"{told}"
+        f"have the published sign here, {known.count(False)} the other, {known.count(None)} are too close to call"
+        f"{told}."
     )
 
 
