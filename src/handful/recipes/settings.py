@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from handful.plan import Plan
@@ -16,10 +17,13 @@ Schedule = Literal["step", "cosine", "constant"]
 
 @dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe with the experiment that it belongs to."""
+    """A recipe with the experiment that it belongs to, and where its values come from."""
 
     recipe: Recipe
     about: str
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """By field (`way`, `plan.rate`, `options.lam`): the section of a paper, the file of released code, or 'our choice'
+    with the reason."""
 
 
 @dataclass(frozen=True)
