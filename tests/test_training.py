@@ -20,7 +20,7 @@ from handful.learners import R2D2, ProtoNet
 from handful.model import FewShotModel
 from handful.plan import Plan
 from handful.recipes import Recipe
-from handful.runs import Run, read_recipe
+from handful.runs import Run, read_recipe, validation_queries
 from handful.training import TrainingState, seeded, train
 
 
@@ -159,8 +159,37 @@ def test_patience_ends_a_run_whose_scores_stall(tiny: Benchmark) -> None:
     scores = iter([0.5, 0.6, 0.55, 0.56, 0.58, 0.9])
     plan = Plan(episodes=100, validate_every=2, patience=4)
     steps = list(train(fresh(), sampler(tiny), plan, validate=lambda model: {"1-shot": next(scores)}))
-    assert steps[-1].episode == 8
-    assert [step.improved for step in steps if step.scores] == [("1-shot", "mean"), ("1-shot", "mean"), (), ()]
+    assert steps[-1].episode == 10  # the first validation more than four episodes after the best
+    assert [step.improved for step in steps if step.scores] == [("1-shot", "mean"), ("1-shot", "mean"), (), (), ()]
+
+
+def test_a_tie_counts_as_the_best_and_the_mean_does_not_count_for_patience(tiny: Benchmark) -> None:
+    state = TrainingState(fresh(), Plan(validate_every=2, patience=4))
+    state.episode = 2
+    assert state.note({"1-shot": 0.5, "5-shot": 0.75}) == ("1-shot", "5-shot", "mean")
+    state.episode = 4
+    assert state.note({"1-shot": 0.5, "5-shot": 0.5}) == ("1-shot",)
+    assert state.last_improvement == 4
+    state.best["mean"] = 0.4
+    state.episode = 6
+    assert state.note({"1-shot": 0.4, "5-shot": 0.7}) == ("mean",)
+    assert state.last_improvement == 4
+
+
+def test_validation_fills_the_images_of_a_training_episode_and_can_draw_new_episodes(
+    tiny: Benchmark, tmp_path: Path
+) -> None:
+    recipe = Recipe(width="32C", way=6, images_per_class=8, max_shot=3, val_ways=(2, 4), val_query=0, val_episodes=10)
+    assert [validation_queries(recipe, way, 1, 20) for way in (2, 4)] == [19, 11]  # 48 / 2 - 1 is cut to 20 images
+    run = Run(tmp_path, recipe, tiny)
+    first = run.validate(run.model)
+    assert list(first) == ["1-shot", "5-shot", "4-way-1-shot", "4-way-5-shot"]
+    assert run.validate(run.model) == first
+    fresh_run = Run(tmp_path, replace(recipe, val_fresh=True), tiny)
+    again = fresh_run.validate(fresh_run.model)
+    assert fresh_run.validate(fresh_run.model) == again != first
+    fresh_run.state.episode = 100
+    assert fresh_run.validate(fresh_run.model) != again
 
 
 def test_without_validation_patience_does_not_count(tiny: Benchmark) -> None:

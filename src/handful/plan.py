@@ -47,7 +47,7 @@ class Plan:
     validate_every: int = 500
     """Episodes between two validations; 0 means never."""
     patience: int = 20_000
-    """Stop after this many episodes in which no validation score rose; 0 means never."""
+    """Stop at the first validation more than this many episodes after any score was at its best; 0 means never."""
 
     def __post_init__(self) -> None:
         for name in ("episodes", "episodes_per_step", "decay_every"):
@@ -71,7 +71,11 @@ class Plan:
 
     def is_over(self, episode: int, last_improvement: int | None) -> bool:
         """Whether all episodes are trained or patience is exhausted; None where nothing was validated yet."""
-        stalled = self.patience and last_improvement is not None and episode - last_improvement >= self.patience
+        stalled = (
+            self.patience
+            and last_improvement is not None
+            and episode - last_improvement >= self.patience + self.validate_every
+        )
         return episode >= self.episodes or bool(stalled)
 
     def rate_at(self, episode: int) -> float:

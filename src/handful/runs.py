@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
 from handful.checkpoint import read_checkpoint, write_checkpoint
@@ -24,10 +25,12 @@ from handful.learners.registry import build_learner
 from handful.model import FewShotModel
 from handful.pool import embed_pool_within
 from handful.recipes import Recipe, recipe_from_json
-from handful.training import Progress, Scores, TrainingState, model_tensors, seeded, train
+from handful.training import Progress, Scores, TrainingState, episode_seed, model_tensors, seeded, train
 
 _TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
 CPU = torch.device("cpu")
+_FRESH = 0xF4E5
+"""Sets the seeds of fresh validation episodes apart from those of training."""
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 
 
@@ -38,12 +41,34 @@ def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
             recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate, recipe.shrink
         )
         built = build_learner(recipe.learner, embedding, image_shape, recipe.options)
-        return FewShotModel(*built, together=recipe.together)
+        model = FewShotModel(*built, together=recipe.together)
+        if recipe.norm_start == "uniform":
+            start_gammas_uniformly(model)
+        return model
+
+
+def start_gammas_uniformly(model: nn.Module) -> None:
+    """Draw the scales of every batch norm uniformly from (0, 1), where PyTorch before 1.2 let them start."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.affine:
+            nn.init.uniform_(module.weight)
 
 
 def benchmark_of(recipe: Recipe) -> Benchmark:
     """The data set that a recipe names."""
     return data.load(recipe.data, split=recipe.split or None)
+
+
+def score_name(recipe: Recipe, way: int, shot: int) -> str:
+    """What a validation score is called: `5-shot`, and `20-way-5-shot` beyond the first number of ways."""
+    return f"{shot}-shot" if way == recipe.val_ways[0] else f"{way}-way-{shot}-shot"
+
+
+def validation_queries(recipe: Recipe, way: int, shot: int, images: int) -> int:
+    """Queries per class of a validation episode, of classes with this many images."""
+    if recipe.val_query:
+        return recipe.val_query
+    return min(recipe.way * recipe.images_per_class // way, images) - shot
 
 
 class Run:
@@ -105,15 +130,16 @@ class Run:
                 raise
 
     def validate(self, model: FewShotModel) -> Scores:
-        """Accuracies on validation classes, one for each number of shots, on the same episodes every time."""
+        """Accuracies on validation classes, one for each number of ways and shots."""
         recipe, val = self.recipe, self.benchmark.val
         pool = embed_pool_within(model.embedding, val, DEFAULT_MEMORY)
+        seed = episode_seed(recipe.seed ^ _FRESH, self.state.episode) if recipe.val_fresh else recipe.seed
         scores = {}
-        for shot in recipe.val_shots:
-            done = evaluate(
-                model, val, recipe.val_way, shot, recipe.val_query, recipe.val_episodes, recipe.seed, pool=pool
-            )
-            scores[f"{shot}-shot"] = done.mean
+        for way in recipe.val_ways:
+            for shot in recipe.val_shots:
+                query = validation_queries(recipe, way, shot, int(val.counts.min()))
+                done = evaluate(model, val, way, shot, query, recipe.val_episodes, seed, pool=pool)
+                scores[score_name(recipe, way, shot)] = done.mean
         return scores
 
     def best(self, which: str = "mean") -> FewShotModel:

@@ -120,11 +120,15 @@ class TrainingState:
             ) from error
 
     def note(self, scores: Scores) -> tuple[str, ...]:
-        """Take in validation scores; the names of those that are now the best, their mean under 'mean'."""
+        """Take in validation scores; the names of those that are now the best, their mean under 'mean'.
+
+        As in the authors' code, a tie counts, so that of equal checkpoints the later is kept. Patience follows the
+        scores themselves, not their mean.
+        """
         named = {**scores, "mean": sum(scores.values()) / len(scores)}
-        improved = tuple(name for name, value in named.items() if value > self.best.get(name, -math.inf))
+        improved = tuple(name for name, value in named.items() if value >= self.best.get(name, -math.inf))
         self.best.update({name: named[name] for name in improved})
-        if improved:
+        if any(name in scores for name in improved):
             self.last_improvement = self.episode
         return improved
 
@@ -225,8 +229,13 @@ def smoothed(targets: Tensor, share: float) -> Tensor:
 def seeded(seed: int, episode: int = 0) -> Iterator[None]:
     """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards."""
     with torch.random.fork_rng():
-        torch.manual_seed(int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1)))
+        torch.manual_seed(episode_seed(seed, episode))
         yield
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """A seed for whatever is drawn at one episode of a run: a pure function of the run's seed and the episode."""
+    return int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1))
 
 
 def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimizer:

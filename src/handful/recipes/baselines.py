@@ -87,7 +87,7 @@ def own_code(
         min_shot=shot,
         max_shot=shot,
         plan=plan,
-        val_way=2 if two_way else 5,
+        val_ways=(2,) if two_way else (5,),
         val_shots=(shot,),
         val_query=15,
     )

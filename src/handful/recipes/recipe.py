@@ -24,8 +24,10 @@ class Recipe:
     """Which of the data set's splits by class; empty for its default."""
     width: Literal["32C", "64C", "wide", "resnet12"] = "64C"
     """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or a ResNet-12."""
-    norm: Literal["batch", "group"] = "batch"
-    """Normalisation after each convolution."""
+    norm: Literal["batch", "group", "group-unbiased"] = "batch"
+    """Normalisation after each convolution; group-unbiased divides by the unbiased variance, as the authors' code."""
+    norm_start: Literal["ones", "uniform"] = "ones"
+    """Where batch norm's gamma starts: at 1, or uniform in (0, 1) as in PyTorch before 1.2, which older code pins."""
     dropout: float = 0.0
     """Dropout after blocks 3 and 4."""
     concatenate: bool = True
@@ -50,14 +52,16 @@ class Recipe:
     """Training transforms, in this order."""
     plan: Plan = field(default_factory=Plan)
     """Length, learning rate and validation."""
-    val_way: int = 5
-    """Classes of a validation episode."""
+    val_ways: tuple[int, ...] = (5,)
+    """Classes of a validation episode; several give several scores."""
     val_shots: tuple[int, ...] = (1, 5)
     """A validation score for each of these shots."""
     val_query: int = 10
-    """Queries a class of a validation episode."""
+    """Queries per class of a validation episode; 0 to make it as large as a training episode, if a class has enough."""
     val_episodes: int = 200
     """Episodes of each validation score."""
+    val_fresh: bool = False
+    """Draw new validation episodes each time, instead of the same ones."""
     seed: int = 0
     """Seeds the weights, the episodes and dropout."""
 
@@ -68,6 +72,7 @@ class Recipe:
 
 def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
     """The recipe that `as_json` gave; unknown names are refused."""
+    values = _migrated(values)
     known = {each.name for each in fields(Recipe)}
     unknown = sorted(set(values) - known)
     if unknown:
@@ -82,6 +87,13 @@ def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
         return Recipe(**plain)
     except TypeError as error:
         raise CheckpointError(f"The recipe cannot be read: {error}.") from error
+
+
+def _migrated(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recipe that an older version wrote, in today's words."""
+    if "val_way" not in values:
+        return values
+    return {**{key: value for key, value in values.items() if key != "val_way"}, "val_ways": [values["val_way"]]}
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Option]:

@@ -36,9 +36,13 @@ class Measurement:
     checkpoint: str
 
 
-def checkpoint_of(folder: Path, shot: int, which: Checkpoint) -> Path | None:
-    """The checkpoint to test: 'shot' is the best for this number of shots, as the authors do; None if untrained."""
-    names = {"shot": [f"best-{shot}-shot", "best-mean"], "mean": ["best-mean"], "last": []}[which]
+def checkpoint_of(folder: Path, way: int, shot: int, which: Checkpoint) -> Path | None:
+    """The checkpoint to test: 'shot' is the best for these ways and shots, as the authors do; None if untrained."""
+    names = {
+        "shot": [f"best-{way}-way-{shot}-shot", f"best-{shot}-shot", "best-mean"],
+        "mean": ["best-mean"],
+        "last": [],
+    }[which]
     paths = [folder / f"{name}.safetensors" for name in names] + [folder / LAST]
     return next((path for path in paths if path.exists()), None)
 
@@ -50,7 +54,7 @@ def measure(
 
     `first`, if not 0, takes only so many of them, for a learner that is slow to adapt.
     """
-    path = checkpoint_of(folder, episodes.shot, which)
+    path = checkpoint_of(folder, episodes.way, episodes.shot, which)
     if path is None:
         return None
     count = min(first or episodes.episodes, episodes.episodes)
