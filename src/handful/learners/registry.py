@@ -85,7 +85,19 @@ Given = tuple[nn.Module, dict[str, Any]]
 Give = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
 
 
+CLASSES: dict[str, type[BaseLearner]] = {}
+"""The class of each learner, by name."""
+
+
+def default_options(name: str) -> dict[str, Option]:
+    """The options of a learner with their defaults, without those that come from the embedding."""
+    parameters = inspect.signature(CLASSES[name]).parameters
+    return {key: each.default for key, each in parameters.items() if isinstance(each.default, Option)}
+
+
 def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
+    CLASSES[name] = cls
+
     def build(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
         remaining, given = give(embedding, image_shape, options)
         check_options(name, cls, options, given)

@@ -29,6 +29,7 @@ LITERAL: dict[str, Option] = {"learn_lam": True, "lam_per_example": False, "inte
 TEXT = "text, section 4.2"
 CODE = "code of the authors, "
 SHELL, YAML = f"{CODE}scripts/train/experiments.sh", f"{CODE}scripts/train/conf/fewshots.yaml"
+NEWTON = f"{CODE}fewshots/models/lrd2.py"
 NETWORK, HEAD = f"{CODE}fewshots/models/load_model.py", f"{CODE}fewshots/models/r2d2.py"
 
 
@@ -112,8 +113,9 @@ def _common_sources(recipe: Recipe) -> dict[str, str]:
         "images_per_class": f"{TEXT}: S / ways",
         "min_shot": f"{YAML}, data.shot_min",
         "max_shot": f"{YAML}, data.shot_max = 10 excluded; the text says only that shots are random",
-        "options.steps": TEXT,
-        "options.scale": f"{SHELL}, init_adj_scale",
+        "norm": TEXT,
+        **(_ridge_sources() if recipe.learner == "r2d2" else _newton_sources()),
+        "plan.episodes_per_step": TEXT,
         "plan.episodes": f"{YAML}, train.epochs x data.train_episodes",
         "plan.optimiser": TEXT,
         "plan.rate": TEXT,
@@ -128,16 +130,42 @@ def _common_sources(recipe: Recipe) -> dict[str, str]:
     }
 
 
+def _ridge_sources() -> dict[str, str]:
+    return {
+        "options.scale": f"{SHELL}, init_adj_scale",
+        "options.bias": f"{CODE}fewshots/models/adjust.py",
+        "options.learn_scale": TEXT,
+        "options.learn_bias": TEXT,
+        "options.direct_scale": "our choice: a logarithm cannot turn negative",
+        "options.prior": "text, eq. 5; the diagonal prior of appendix B is in no released code",
+    }
+
+
+def _newton_sources() -> dict[str, str]:
+    unused = f"{NEWTON}: the calibration is not applied"
+    return {
+        "options.steps": TEXT,
+        "options.gradient": f"{NEWTON}: automatic differentiation through all steps",
+        **{f"options.{name}": unused for name in ("scale", "bias", "learn_scale", "learn_bias")},
+    }
+
+
 def _code_sources(recipe: Recipe) -> dict[str, str]:
     """What only the code says, or what it says in place of the text."""
     found = {
         "norm_start": "PyTorch 0.3, which environment.yml of the authors' code pins",
         "options.direct_scale": f"{CODE}fewshots/models/adjust.py",
-        "options.lam": f"{SHELL}, init_lambda",
+        "options.lam": f"{YAML} and experiments.sh, init_lambda",
+        "options.learn_lam": f"{YAML}, learn_lambda",
+        "options.lam_per_example": f"{HEAD}: features and labels are divided by the root of their number",
+        "options.intercept": f"{HEAD}: a column of ones, penalised like the rest",
         "plan.validate_every": f"{YAML}, data.train_episodes: an epoch has 100 episodes",
         "val_fresh": f"{CODE}fewshots/data/load.py: validation episodes are drawn each time",
     }
     if recipe.learner == "lrd2":
+        del found["options.direct_scale"]
+        found["options.lam_per_example"] = f"{NEWTON}: nothing is divided"
+        found["options.intercept"] = f"{NEWTON}: a column of ones, penalised like the rest"
         found["images_per_class"] = f"{SHELL}, data.batch_size (200 where the text implies 240)"
     if recipe.way == 2:
         two_way = {"norm": f"{TEXT}; {CODE}fewshots/utils/norm.py", "plan.patience": f"{SHELL}, train.patience"}
@@ -225,7 +253,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
 def ablations() -> dict[str, NamedRecipe]:
     """R2-D2 64C by the authors' code with one detail changed at a time."""
     return {
-        f"{data}/r2d2-64C-{name}/authors": NamedRecipe(switch(multiclass(data, "64C", "authors")), "ablation")
+        f"{data}/r2d2-64C-{name}/authors": _named(switch(multiclass(data, "64C", "authors")), "ablation", "authors")
         for data in ("cifar-fs", "omniglot")
         for name, switch in SWITCHES.items()
     }
