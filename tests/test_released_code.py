@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from handful.embeddings import conv4
 from handful.embeddings.conv4 import WIDTHS, UnbiasedGroupNorm, Width
 from handful.learners import LRD2, R2D2
+from handful.meta.run import build
 from handful.recipes import named_recipe
-from handful.runs import build
 
 SHAPES = [(5, 1), (5, 5), (20, 1), (2, 5)]
 

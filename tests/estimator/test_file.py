@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.estimator import FewShotClassifier, ImageEmbedding
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from tests.estimator.drawings import SHAPES, drawing, write_folder
 from tests.estimator.test_classifier import NAMES, assert_same, task
 

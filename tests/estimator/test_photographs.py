@@ -15,7 +15,7 @@ from PIL import Image
 from handful.errors import DataError
 from handful.estimator import FewShotClassifier, photographs
 from handful.estimator.embedders import named_embedder
-from handful.pool import folded
+from handful.meta.features import folded
 from tests.estimator.drawings import photograph
 
 REAL = os.environ.get("HANDFUL_TEST_DATA")

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from handful import data
+from handful.episodes import EpisodeSampler, FixedShots
 from handful.estimator import weights
 from handful.estimator.embedders import CHARACTERS, named_embedder
-from handful.evaluation import evaluate
-from handful.runs import read_run
+from handful.meta.evaluate import evaluate
+from handful.meta.run import read_run
 
 CARD = CHARACTERS.with_suffix(".md").read_text()
 
@@ -35,7 +36,7 @@ def test_the_accuracy_on_the_card_is_reached(tmp_path: Path) -> None:
     (row,) = [line for line in CARD.splitlines() if line.startswith("| 5-way 1-shot")]
     claimed = float(re.findall(r"([\d.]+) ±", row)[column])
     test = data.load("glyphs", root=tmp_path).test
-    result = evaluate(read_run(CHARACTERS).model, test, 5, 1, 10, 600, seed=5)
+    result = evaluate(read_run(CHARACTERS).model, EpisodeSampler(test, FixedShots(5, 1, 10), 5), 600)
     # 600 other episodes: their mean has a standard deviation of 0.2 points
     assert abs(100 * result.mean - claimed) < 1.0
 

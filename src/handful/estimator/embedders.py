@@ -20,9 +20,9 @@ from handful.estimator import photographs
 from handful.estimator.cholesky import Matrix
 from handful.estimator.pictures import Picture, pixels_of
 from handful.estimator.preprocessing import Preprocessing
-from handful.model import FewShotModel
-from handful.pool import folded
-from handful.runs import TrainedModel, read_run
+from handful.meta.features import folded
+from handful.meta.model import FewShotModel
+from handful.meta.run import TrainedModel, read_run
 
 CHARACTERS = Path(__file__).parent.parent / "weights" / "characters.safetensors"
 """The weights for drawings that come with the package; their card stands beside them."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from handful import __version__
-from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError
 from handful.estimator.embedders import Embedder, choose_embedder, named_embedder, trained_embedder
 from handful.estimator.exact_ridge import DualFactor, Factor, PrimalFactor
@@ -20,8 +19,9 @@ from handful.estimator.heads import RidgeHead, maker
 from handful.estimator.preprocessing import preprocessing_from_json
 from handful.estimator.sources import Source
 from handful.estimator.state import Options, State
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.meta.run import TrainedModel, build
 from handful.recipes import recipe_from_json
-from handful.runs import TrainedModel, build
 
 KIND = "classifier"
 LARGEST = 512

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from handful import data
-from handful.checkpoint import write_checkpoint
+from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import HandfulError
 from handful.estimator.embedders import CHARACTERS
-from handful.evaluation import Evaluation, evaluate
 from handful.files import write_atomically
-from handful.pool import embed_pool
-from handful.runs import TrainedModel, benchmark_of, read_run
+from handful.meta.checkpoint import write_checkpoint
+from handful.meta.evaluate import Evaluation, evaluate
+from handful.meta.features import embed_pool
+from handful.meta.run import TrainedModel, benchmark_of, read_run
 
 KINDS = ((5, 1), (5, 5), (20, 1), (20, 5))
 EPISODES = 2000
@@ -40,7 +41,8 @@ def measure(trained: TrainedModel, name: str) -> tuple[Evaluation, ...]:
     own = name == trained.recipe.data
     test = (benchmark_of(trained.recipe) if own else data.load(name)).test
     pool = embed_pool(trained.model.embedding, test)
-    return tuple(evaluate(trained.model, test, way, shot, 10, EPISODES, seed=1, pool=pool) for way, shot in KINDS)
+    kinds = (EpisodeSampler(test, FixedShots(way, shot, 10), seed=1) for way, shot in KINDS)
+    return tuple(evaluate(trained.model, sampler, EPISODES, pool=pool) for sampler in kinds)
 
 
 def model_card(name: str, trained: TrainedModel, results: Mapping[str, tuple[Evaluation, ...]]) -> str:

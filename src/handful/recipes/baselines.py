@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from handful.plan import Plan
+from handful.meta.config import Option, Plan, Recipe
 from handful.recipes.ours import LITERAL, binary, multiclass
-from handful.recipes.recipe import Option, Recipe
 from handful.recipes.settings import BINARY, SETTINGS, NamedRecipe, Variant, Width
 
 SHOTS = (1, 5)

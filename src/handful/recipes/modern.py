@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handful.plan import Plan
+from handful.meta.config import Plan, Recipe
 from handful.recipes.ours import logistic, multiclass
-from handful.recipes.recipe import Recipe
 from handful.recipes.settings import NamedRecipe
 
 _ADAM = Plan(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from handful.recipes.recipe import Option, Recipe
+from handful.meta.config import Option, Recipe
 from handful.recipes.settings import (
     BINARY,
     SETTINGS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handful.recipes.recipe import Option, Recipe
+from handful.meta.config import Option, Recipe
 from handful.recipes.settings import NamedRecipe
 
 OFF = {

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from handful.plan import Plan
-from handful.recipes.recipe import Recipe
+from handful.meta.config import Plan, Recipe
 
 Variant = Literal["paper", "authors", "modern", "modern-sgd"]
 """What the text says; what released code does; the best that we know, with Adam or with SGD."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from handful.meta.config import Option, Recipe
 from handful.recipes.baselines import SHOTS, by_policy, own_code, own_width
 from handful.recipes.ours import binary, multiclass, sources, with_options
-from handful.recipes.recipe import Option, Recipe
 from handful.recipes.settings import BINARY, NamedRecipe, Variant
 
 LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)

@@ -10,13 +10,14 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from handful.data.table import Benchmark, ImageTable
-from handful.evaluation import evaluate
-from handful.pool import embed_rows, folded
+from handful.episodes import EpisodeSampler, FixedShots
+from handful.meta.evaluate import evaluate
+from handful.meta.features import embed_rows, folded
+from handful.meta.run import Run, validation_queries
+from handful.meta.train import train
 from handful.recipes import Recipe
 from handful.recipes.settings import NEAREST
 from handful.reproduce.jobs import Job, Standing, standing
-from handful.runs import Run, validation_queries
-from handful.training import train
 
 SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1, 28, 28)}
 IMAGES = {"mini-imagenet": (64, 16, 600), "cifar-fs": (64, 16, 600), "omniglot": (4112, 688, 20)}
@@ -134,7 +135,7 @@ def _validation(run: Run, data: Benchmark) -> float:
     begun = time.perf_counter()
     for way, shot in product(recipe.val_ways, recipe.val_shots):
         query = min(validation_queries(recipe, way, shot, images), images - shot)
-        evaluate(model, part, way, shot, query, 2, pool=pool)
+        evaluate(model, EpisodeSampler(part, FixedShots(way, shot, query)), 2, pool=pool)
     return embedding + (time.perf_counter() - begun) / 2 * recipe.val_episodes
 
 

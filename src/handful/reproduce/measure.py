@@ -13,12 +13,13 @@ from torch import Tensor
 
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
-from handful.evaluation import DEFAULT_MEMORY, evaluate
 from handful.files import write_atomically
-from handful.pool import embed_pool_within
+from handful.meta.engine import Engine
+from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
+from handful.meta.features import embed_pool_within
+from handful.meta.run import LAST, TrainedModel, read_run
 from handful.reproduce.episode_set import EpisodeSet, accuracies_of
 from handful.reproduce.guard import check_model
-from handful.runs import LAST, TrainedModel, read_run
 
 Checkpoint = Literal["shot", "mean", "last"]
 
@@ -86,8 +87,7 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: tor
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
     check_model(model, sampler[0].to(device))
     pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
-    kind = (episodes.way, episodes.shot, episodes.query, count, episodes.seed)
-    done = evaluate(model, dataset, *kind, pool=pool)
+    done = evaluate(model, sampler, count, engine=Engine(device), pool=pool)
     few = episodes.apart
     apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
     return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)

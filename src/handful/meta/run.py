@@ -13,22 +13,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
-from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.data.table import Benchmark
 from handful.data.transforms import Compose, Crop, Flip, Jitter
 from handful.embeddings import build_embedding
-from handful.episodes import EpisodeSampler, RandomShots
+from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.evaluation import DEFAULT_MEMORY, evaluate
 from handful.files import write_atomically
 from handful.learners.registry import build_learner
-from handful.model import FewShotModel
-from handful.pool import embed_pool_within
-from handful.recipes import Recipe, recipe_from_json
-from handful.training import Progress, Scores, TrainingState, episode_seed, model_tensors, seeded, train
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.meta.config import Recipe, recipe_from_json
+from handful.meta.engine import CPU, Engine
+from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
+from handful.meta.features import embed_pool_within
+from handful.meta.model import FewShotModel
+from handful.meta.state import Scores, TrainingState, model_tensors
+from handful.meta.train import Progress, episode_seed, seeded, train
 
 _TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
-CPU = torch.device("cpu")
 _FRESH = 0xF4E5
 """Sets the seeds of fresh validation episodes apart from those of training."""
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
@@ -74,11 +75,11 @@ def validation_queries(recipe: Recipe, way: int, shot: int, images: int) -> int:
 class Run:
     """One folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
 
-    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, device: torch.device = CPU) -> None:
-        self.folder, self.recipe, self.benchmark = folder, recipe, benchmark
-        self.model = build(recipe, benchmark.train.image_shape).to(device)
+    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
+        self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
+        self.model = build(recipe, benchmark.train.image_shape).to(engine.device)
         self.episodes = _episodes(recipe, benchmark)
-        self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark))
+        self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark, engine))
 
     def start(self) -> None:
         """Create the folder; one that already holds a run is left alone, unless it failed before its first update."""
@@ -112,7 +113,7 @@ class Run:
         that are no longer good for anything.
         """
         saved = self.state.episode
-        for progress in train(self.model, self.episodes, validate=self.validate, state=self.state):
+        for progress in train(self.model, self.episodes, validate=self.validate, state=self.state, engine=self.engine):
             self._log(progress)
             for name in progress.improved:
                 self._save_best(name)
@@ -132,24 +133,25 @@ class Run:
     def validate(self, model: FewShotModel) -> Scores:
         """Accuracies on validation classes, one for each number of ways and shots."""
         recipe, val = self.recipe, self.benchmark.val
-        pool = embed_pool_within(model.embedding, val, DEFAULT_MEMORY)
+        pool = embed_pool_within(model.embedding, val, DEFAULT_MEMORY, self.engine)
         seed = episode_seed(recipe.seed ^ _FRESH, self.state.episode) if recipe.val_fresh else recipe.seed
         scores = {}
         for way in recipe.val_ways:
             for shot in recipe.val_shots:
                 query = validation_queries(recipe, way, shot, int(val.counts.min()))
-                done = evaluate(model, val, way, shot, query, recipe.val_episodes, seed, pool=pool)
+                episodes = EpisodeSampler(val, FixedShots(way, shot, query), seed)
+                done = evaluate(model, episodes, recipe.val_episodes, engine=self.engine, pool=pool)
                 scores[score_name(recipe, way, shot)] = done.mean
         return scores
 
     def best(self, which: str = "mean") -> FewShotModel:
         """The model as it was at its best validation score so far."""
-        return load(self.folder, which)
+        return load_model(self.folder, which)
 
     def _keep_average(self) -> None:
         """Where the plan has no validation to keep averaged weights, those at the end stand for the best."""
         if self.state.average and self.state.average.count and not self.recipe.plan.validate_every:
-            self.state.judge(self.episodes)
+            self.state.judge(self.episodes, self.engine)
             self._save_best("mean")
 
     def _save_best(self, score: str) -> None:
@@ -173,15 +175,14 @@ class Run:
             file.write(json.dumps(line) + os.linesep)
 
 
-def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark) -> nn.Module | None:
+def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark, engine: Engine) -> nn.Module | None:
     """A linear layer from the model's features to all training classes, if the plan has a use for it."""
     if not recipe.plan.classify:
         return None
-    device = next(model.parameters()).device
     with torch.no_grad():
-        size = model.eval().embed(torch.zeros(1, *benchmark.train.image_shape, device=device)).numel()
+        size = model.eval().embed(torch.zeros(1, *benchmark.train.image_shape, device=engine.device)).numel()
     with seeded(recipe.seed):
-        return nn.Linear(size, len(benchmark.train)).to(device)
+        return nn.Linear(size, len(benchmark.train)).to(engine.device)
 
 
 def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
@@ -216,7 +217,7 @@ class TrainedModel:
     """Channels, height and width of the images."""
 
 
-def load(run: str | Path, which: str = "mean") -> FewShotModel:
+def load_model(run: str | Path, which: str = "mean") -> FewShotModel:
     """The trained model of a run folder (its best checkpoint by validation mean, unless told) or of one checkpoint."""
     return read_run(run, which).model
 

@@ -13,15 +13,16 @@ from torch import nn
 
 from handful.data.table import Benchmark
 from handful.embeddings import conv4
-from handful.episodes import EpisodeSampler, RandomShots
+from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, DivergedError, InvalidOptionError
-from handful.evaluation import evaluate
 from handful.learners import R2D2, ProtoNet
-from handful.model import FewShotModel
-from handful.plan import Plan
+from handful.meta.config import Plan
+from handful.meta.evaluate import evaluate
+from handful.meta.model import FewShotModel
+from handful.meta.run import Run, read_recipe, validation_queries
+from handful.meta.state import TrainingState
+from handful.meta.train import seeded, train
 from handful.recipes import Recipe
-from handful.runs import Run, read_recipe, validation_queries
-from handful.training import TrainingState, seeded, train
 
 
 def fresh(dropout: float = 0.0) -> FewShotModel:
@@ -36,9 +37,9 @@ def sampler(tiny: Benchmark, hold: int = 1) -> EpisodeSampler:
 @pytest.mark.slow
 def test_training_raises_the_accuracy_on_unseen_classes(tiny: Benchmark) -> None:
     model = fresh()
-    before = evaluate(model, tiny.test, 5, 1, 10, 300)
+    before = evaluate(model, EpisodeSampler(tiny.test, FixedShots(5, 1, 10)), 300)
     steps = list(train(model, sampler(tiny), Plan(episodes=60, validate_every=0)))
-    after = evaluate(model, tiny.test, 5, 1, 10, 300)
+    after = evaluate(model, EpisodeSampler(tiny.test, FixedShots(5, 1, 10)), 300)
     assert after.mean - after.ci95 > before.mean + before.ci95
     assert steps[-1].episode == 60
     assert sum(step.loss for step in steps[-10:]) < sum(step.loss for step in steps[:10])

@@ -1,4 +1,4 @@
-"""The shape of an episode: how many classes, how many labelled images a class, how many queries a class."""
+"""The shape of episodes: how many classes, how many labelled images and queries per class, from which classes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class FixedShots:
-    """N-way K-shot with Q queries a class, the same for every episode."""
+    """N-way K-shot with Q queries per class, the same for every episode."""
 
-    way: int
-    shot: int
-    query: int
+    way: int = 5
+    shot: int = 1
+    query: int = 15
+    within_group: bool = False
+    """Whether all classes of an episode come from one group of the split, an alphabet of Omniglot for example."""
 
     def __post_init__(self) -> None:
         for name in ("way", "shot", "query"):
@@ -40,6 +42,7 @@ class RandomShots:
     min_shot: int = 1
     max_shot: int = 9
     hold: int = 1
+    within_group: bool = False
 
     def __post_init__(self) -> None:
         if self.way < 1 or self.hold < 1:

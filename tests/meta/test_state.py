@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from handful.averaging import STATISTICS_EPISODES, WeightAverage, retake_statistics
 from handful.data.table import Benchmark
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.learners import R2D2
-from handful.model import FewShotModel
-from handful.plan import Plan
-from handful.training import TrainingState, seeded, smoothed, train
+from handful.meta.config import Plan
+from handful.meta.model import FewShotModel
+from handful.meta.state import STATISTICS_EPISODES, WeightAverage, retake_statistics
+from handful.meta.train import TrainingState, seeded, smoothed, train
 
 
 def fresh(dropout: float = 0.2) -> FewShotModel:

@@ -1,51 +1,25 @@
-"""Meta-training: minimise the expected query loss of episodes (eq. 2) by gradients, for any learner."""
+"""What a training run must remember to go on to the same bits: weights, optimiser, averages, best scores."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from handful.averaging import WeightAverage
-from handful.episodes import Episode, EpisodeSampler
-from handful.episodes.counter import random_words
-from handful.errors import (
-    CheckpointError,
-    DivergedError,
-    InvalidOptionError,
-    NotFiniteError,
-    NotPositiveDefiniteError,
-)
-from handful.metrics import accuracy
-from handful.model import FewShotModel
-from handful.plan import Plan
+from handful.episodes import EpisodeSampler
+from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.config import Plan
+from handful.meta.engine import CPU, Engine
+from handful.meta.model import FewShotModel
 
 _CLASSIFIER = "classifier."
 Scores = Mapping[str, float]
 """Named validation accuracies, for example {"1-shot": 0.61, "5-shot": 0.75}."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What one update brought: training figures, and validation scores where it was time for them."""
-
-    episode: int
-    """Episodes trained so far."""
-    loss: float
-    accuracy: float
-    rate: float
-    scores: Scores | None
-    improved: tuple[str, ...]
-    """The validation scores that are now the best so far, 'mean' among them."""
-    seconds: float
-    """Time spent in this call of train, resumed time not included."""
 
 
 class TrainingState:
@@ -71,9 +45,11 @@ class TrainingState:
         self.judged = model
         """What the last validation looked at: the model itself, or a copy with averaged weights."""
 
-    def judge(self, episodes: EpisodeSampler) -> FewShotModel:
+    def judge(self, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
         """The model to validate now, and to keep if it is the best: with averaged weights where the plan wants them."""
-        self.judged = self.average.applied(self.model, episodes) if self.average and self.average.count else self.model
+        self.judged = (
+            self.average.applied(self.model, episodes, engine) if self.average and self.average.count else self.model
+        )
         return self.judged
 
     def advance(self) -> None:
@@ -138,79 +114,6 @@ class TrainingState:
         return self.plan.is_over(self.episode, self.last_improvement if self.best else None)
 
 
-def train(
-    model: FewShotModel,
-    episodes: EpisodeSampler,
-    plan: Plan | None = None,
-    *,
-    validate: Callable[[FewShotModel], Scores] | None = None,
-    state: TrainingState | None = None,
-) -> Iterator[Progress]:
-    """Train `model` on `episodes`, yielding after every update.
-
-    Pass a `state` that was restored to go on with an interrupted run: episodes are numbered and dropout is seeded by
-    them, so the run continues to the same bits, and the caller's random state is left alone. A loss that is not finite
-    raises `DivergedError` before it reaches the weights.
-    """
-    state = state or TrainingState(model, plan or Plan())
-    plan = state.plan
-    begun = time.perf_counter()
-    device = next(iter(state.parameters.values())).device
-    while not state.finished:
-        rate = plan.rate_at(state.episode)
-        loss, right = _update(state, episodes, rate, device)
-        state.advance()
-        last = state.episode >= plan.episodes
-        due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
-        scores = validate(state.judge(episodes)) if validate is not None and due else None
-        improved = state.note(scores) if scores else ()
-        yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
-
-
-def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, device: torch.device) -> tuple[float, float]:
-    """One optimiser step on the next episodes; their mean loss and accuracy."""
-    model, plan = state.model, state.plan
-    model.train()
-    episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(device)
-    with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
-        logits, second = _answers(state, episode, rate)
-    loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing)) + second
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise DivergedError(_diverged(f"The loss became {value}", state, rate))
-    state.optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    if plan.clip:
-        torch.nn.utils.clip_grad_norm_(list(state.parameters.values()), plan.clip)
-    for group in state.optimiser.param_groups:
-        group["lr"] = rate
-    state.optimiser.step()
-    return value, float(accuracy(logits.detach(), episode.query.targets).mean())
-
-
-def _answers(state: TrainingState, episode: Episode, rate: float) -> tuple[Tensor, Tensor | float]:
-    """The query logits, and the plan's second loss times its weight: 0 without one."""
-    model, weight = state.model, state.plan.classify
-    try:
-        support, query = model.embedded(episode)
-        logits = model.learner.fit(support, episode.support.targets)(query)
-    except (NotFiniteError, NotPositiveDefiniteError) as error:
-        raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
-    if state.classifier is None or not weight:
-        return logits, 0.0
-    within = torch.cat([episode.support.targets, episode.query.targets], dim=-2).argmax(-1)
-    classes = episode.classes.gather(-1, within).flatten()
-    features = torch.cat([support, query], dim=within.ndim - 1).flatten(0, within.ndim - 1).flatten(1)
-    return logits, weight * nn.functional.cross_entropy(state.classifier(features), classes)
-
-
-def _diverged(what: str, state: TrainingState, rate: float) -> str:
-    return (
-        f"{what} at episode {state.episode} with learning rate {rate:g}. The last checkpoint is kept. "
-        f"Lower the learning rate, set a gradient clip, or raise lam."
-    )
-
-
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
@@ -218,24 +121,6 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def model_tensors(model: FewShotModel) -> dict[str, Tensor]:
     """A model's weights and buffers by the names that checkpoints give them."""
     return {f"model.{name}": value.detach() for name, value in model.state_dict().items()}
-
-
-def smoothed(targets: Tensor, share: float) -> Tensor:
-    """One-hot targets (..., way) with this share spread evenly over all classes (Szegedy et al. 2016)."""
-    return torch.lerp(targets, torch.full_like(targets, 1 / targets.shape[-1]), share) if share else targets
-
-
-@contextmanager
-def seeded(seed: int, episode: int = 0) -> Iterator[None]:
-    """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(episode_seed(seed, episode))
-        yield
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """A seed for whatever is drawn at one episode of a run: a pure function of the run's seed and the episode."""
-    return int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1))
 
 
 def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimizer:
@@ -247,3 +132,65 @@ def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimize
 
 def _fusable(parameter: Tensor) -> bool:
     return parameter.device.type in ("cpu", "cuda") and parameter.dtype in (torch.float32, torch.float64)
+
+
+STATISTICS_EPISODES = 20
+"""Training episodes from which the averaged network's batch-norm statistics are taken."""
+
+
+class WeightAverage:
+    """The mean of the weights since it began, uniform (Izmailov et al. 2018) or with exponentially fading memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.values: dict[str, Tensor] = {}
+        self.count = 0
+
+    def note(self, parameters: Mapping[str, Tensor]) -> None:
+        """Take in the weights after an update."""
+        if not self.count:
+            self.values = {name: value.detach().clone() for name, value in parameters.items()}
+        for name, value in parameters.items():
+            self.values[name].lerp_(value.detach(), self.weight)
+        self.count += 1
+
+    @property
+    def weight(self) -> float:
+        """The share of the next weights in the average; the memory of a young average is short."""
+        if self.plan.average == "uniform":
+            return 1 / (self.count + 1)
+        return 1 - min(self.plan.average_decay, (1 + self.count) / (10 + self.count))
+
+    def applied(self, model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
+        """A copy of the model with the averaged weights and batch-norm statistics of its own; the model stays."""
+        averaged = deepcopy(model)
+        with torch.no_grad():
+            for name, parameter in averaged.named_parameters():
+                if name in self.values:
+                    parameter.copy_(self.values[name])
+        retake_statistics(averaged, episodes, engine)
+        return averaged
+
+
+def retake_statistics(
+    model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU, count: int = STATISTICS_EPISODES
+) -> None:
+    """Replace the running statistics of batch norm by means over training episodes 0 .. count - 1, dropout off.
+
+    The running statistics belong to the weights that met them; averaged weights have others.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    if not norms:
+        return
+    training, momenta = model.training, [norm.momentum for norm in norms]
+    model.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over batches
+        nn.Module.train(norm)
+    with torch.no_grad():
+        for index in range(count):
+            model(episodes[index].to(engine.device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.train(training)

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from handful import allocator
+from handful.meta import engine
 
 WORK = """
 import resource, sys, torch
-from handful.allocator import keep_freed_memory
+from handful.meta.engine import keep_freed_memory
 if sys.argv[1] == "kept":
     print(keep_freed_memory())
 def work():
@@ -31,7 +31,7 @@ def answers(mode: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not allocator.keep_freed_memory(), reason="this system does not use glibc")
+@pytest.mark.skipif(not engine.keep_freed_memory(), reason="this system does not use glibc")
 def test_freed_blocks_are_reused_without_new_pages() -> None:
     (faults,) = answers("default")
     told, faults_kept = answers("kept")
@@ -41,10 +41,10 @@ def test_freed_blocks_are_reused_without_new_pages() -> None:
 
 
 def test_another_operating_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator.sys, "platform", "darwin")
-    assert allocator.keep_freed_memory() is False
+    monkeypatch.setattr(engine.sys, "platform", "darwin")
+    assert engine.keep_freed_memory() is False
 
 
 def test_a_c_library_that_is_not_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: object())
-    assert allocator.keep_freed_memory() is False
+    monkeypatch.setattr(engine.ctypes, "CDLL", lambda name: object())
+    assert engine.keep_freed_memory() is False

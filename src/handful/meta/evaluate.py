@@ -1,20 +1,27 @@
-"""Accuracies of thousands of episodes from features: the fast routes of an evaluation."""
+"""Few-shot accuracy over thousands of episodes: each image is embedded once, episodes are solved in batches."""
 
 from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from handful.data.table import ClassDataset
-from handful.episodes import EpisodeRows, EpisodeSampler
+from handful.episodes import EpisodeSampler, FixedShots
+from handful.episodes.sampler import EpisodeRows
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import BaseLearner, KernelLearner
-from handful.metrics import accuracy
-from handful.model import FewShotModel, check_logits
-from handful.pool import embed_pool, embed_rows, folded
-from handful.products import Gathered, Products, Tiles, WholeGram
-from handful.routes import Route, Work, cheapest, tile_cut
+from handful.meta.engine import CPU, Engine
+from handful.meta.features import embed_pool, embed_rows, folded, pool_bytes
+from handful.meta.gram import Gathered, Products, Tiles, WholeGram
+from handful.meta.intervals import accuracy, ci95
+from handful.meta.model import FewShotModel, check_logits
+from handful.meta.planner import Route, Work, cheapest, tile_cut
 
+DEFAULT_MEMORY = 4 * 10**9
 CHUNK_BYTES = 32 * 2**20
 """Features gathered at once for a learner that needs more than inner products."""
 SOLVE_BYTES = 32 * 2**20
@@ -23,8 +30,124 @@ MOST_EPISODES = 4096
 """Episodes solved at once: more bring nothing."""
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The accuracy of a model over episodes of one kind, with everything needed to repeat it."""
+
+    mean: float
+    ci95: float
+    accuracies: Tensor = field(repr=False)
+    episodes: int
+    way: int
+    shot: int
+    query: int
+    seed: int
+    inductive: bool
+    limits: str
+    split: str
+    route: str
+    """How it was computed, and why."""
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.way}-way {self.shot}-shot: {100 * self.mean:.2f}% ± {100 * self.ci95:.2f} "
+            f"({self.episodes:,} episodes of '{self.split}', {self.query} queries per class, {self.limits})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file, per-episode accuracies included."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**values, "accuracies": [round(value, 6) for value in self.accuracies.tolist()]}
+
+
+def evaluate(
+    model: FewShotModel,
+    episodes: EpisodeSampler,
+    count: int = 10_000,
+    *,
+    engine: Engine = CPU,
+    route: Route = "auto",
+    memory: int = DEFAULT_MEMORY,
+    pool: Tensor | None = None,
+) -> Evaluation:
+    """Mean accuracy over the first `count` episodes, all of one shape, in evaluation mode.
+
+    All routes give the same predictions:
+
+    - 'episodes' embeds and solves each episode alone;
+    - 'features' embeds each image once and gathers features;
+    - 'gram', for learners that need inner products only, takes all of them once and gathers blocks of them;
+    - 'tiles' does so tile by tile, where the whole matrix does not fit into memory;
+    - 'chunks' embeds the images of as many episodes as fit into memory, then those of the next.
+
+    'auto' picks the cheapest of those that fit into `memory` bytes. Hand in `pool`, from `embed_pool`, to evaluate
+    several kinds of episodes without embedding anything twice. The model must be on the engine's device.
+    """
+    shape, begun = episodes.shape, time.perf_counter()
+    if count < 1:
+        raise InvalidOptionError(f"An evaluation needs at least one episode, but got {count}.")
+    if not isinstance(shape, FixedShots):
+        raise InvalidOptionError(f"An evaluation needs episodes of one shape, such as FixedShots, but got {shape}.")
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            values, taken = _accuracies(model, episodes, count, engine, route, memory, pool)
+    finally:
+        model.train(training)
+    return Evaluation(
+        mean=float(values.mean()),
+        ci95=ci95(values),
+        accuracies=values,
+        episodes=count,
+        way=shape.way,
+        shot=shape.shot,
+        query=shape.query,
+        seed=episodes.seed,
+        inductive=not model.learner.limits.transductive,
+        limits=model.learner.limits.describe(),
+        split=episodes.dataset.name,
+        route=taken,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _accuracies(
+    model: FewShotModel,
+    sampler: EpisodeSampler,
+    episodes: int,
+    engine: Engine,
+    route: Route,
+    memory: int,
+    pool: Tensor | None,
+) -> tuple[Tensor, str]:
+    if route == "episodes":
+        return _by_episode(model, sampler, episodes, engine), "each episode embedded and solved alone, as asked"
+    if pool is None and route in ("auto", "chunks"):
+        needed = pool_bytes(model.embedding, sampler.dataset, engine)
+        if route == "chunks" or needed > memory:
+            why = "as asked" if route == "chunks" else f"those of all images would take {needed / 1e9:.1f} GB"
+            return from_chunks(model, sampler, episodes, engine, memory), f"features embedded for each chunk, {why}"
+    return from_pool(model, sampler, episodes, engine, pool, route, memory)
+
+
+def _by_episode(model: FewShotModel, sampler: EpisodeSampler, episodes: int, engine: Engine) -> Tensor:
+    values = torch.empty(episodes, dtype=torch.float64)
+    for index in range(episodes):
+        episode = sampler[index].to(engine.device)
+        values[index] = accuracy(model(episode), episode.query.targets)
+    return values
+
+
 def from_pool(
-    model: FewShotModel, sampler: EpisodeSampler, episodes: int, pool: Tensor | None, route: Route, memory: int
+    model: FewShotModel,
+    sampler: EpisodeSampler,
+    episodes: int,
+    engine: Engine,
+    pool: Tensor | None,
+    route: Route,
+    memory: int,
 ) -> tuple[Tensor, str]:
     """Accuracies from features of the whole split, embedded here unless given; and the route taken, with the reason."""
     kernel = model.learner.kernel
@@ -32,7 +155,7 @@ def from_pool(
         raise InvalidOptionError(
             f"{type(model.learner).__name__} needs more than inner products; use route 'features'."
         )
-    pool = embed_pool(model.embedding, sampler.dataset) if pool is None else pool
+    pool = embed_pool(model.embedding, sampler.dataset, engine) if pool is None else pool
     position = _positions(sampler.dataset).to(pool.device)
     if kernel is None:
         reason = "features gathered for each episode: the learner needs more than inner products"
@@ -43,17 +166,17 @@ def from_pool(
     return _by_products(kernel, sampler, episodes, _products(route, pool, work), position), reason
 
 
-def from_chunks(model: FewShotModel, sampler: EpisodeSampler, episodes: int, memory: int) -> Tensor:
+def from_chunks(model: FewShotModel, sampler: EpisodeSampler, episodes: int, engine: Engine, memory: int) -> Tensor:
     """Accuracies when the features of the whole split do not fit: each chunk of episodes embeds its own images."""
     network, dataset, kernel = folded(model.embedding), sampler.dataset, model.learner.kernel
-    one = embed_rows(network, dataset, dataset.rows[:1])
+    one = embed_rows(network, dataset, dataset.rows[:1], engine)
     per_episode = sampler.shape.way * sampler.shape.images_per_class * one.numel() * one.element_size()
     values = torch.empty(episodes, dtype=torch.float64)
     # half of the memory for features, half for what the network and the learner need
     for start, count in _chunks(episodes, max(1, memory // 2 // per_episode)):
         rows = sampler.rows(start, count)
         distinct, places = rows.rows.unique(return_inverse=True)
-        pool = embed_rows(network, dataset, distinct)
+        pool = embed_rows(network, dataset, distinct, engine)
         places = places.to(pool.device)
         if kernel is None:
             parts = [_fit(model.learner, rows, pool, part) for part in places.split(_gathered_at_once(rows, pool))]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from handful.products import Gathered, Products, Tiles, WholeGram
-from handful.routes import Cut
+from handful.meta.gram import Gathered, Products, Tiles, WholeGram
+from handful.meta.planner import Cut
 
 
 def defined(pool: Tensor, images: Tensor, n: int) -> Tensor:
@@ -30,9 +30,9 @@ def test_products_are_those_of_the_definition(kind: type[Products], count: int, 
 
 
 def test_pieces_smaller_than_the_work_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handful.products.GATHER_BYTES", 3 * 6 * 9 * 4)
-    monkeypatch.setattr("handful.products.GRAM_ROWS", 11)
-    monkeypatch.setattr("handful.products.PICK_ROWS", 5)
+    monkeypatch.setattr("handful.meta.gram.GATHER_BYTES", 3 * 6 * 9 * 4)
+    monkeypatch.setattr("handful.meta.gram.GRAM_ROWS", 11)
+    monkeypatch.setattr("handful.meta.gram.PICK_ROWS", 5)
     pool = pool_of(50, 9)
     images = torch.stack([torch.randperm(50)[:6] for _ in range(20)])
     for products in (Gathered(pool), WholeGram(pool), Tiles(pool, Cut(20, 13))):

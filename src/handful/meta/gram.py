@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from handful.routes import Cut
+from handful.meta.planner import Cut
 
 GATHER_BYTES = 2 * 2**20
 """Features gathered at once: few enough to be in the processor's cache still when they are multiplied."""

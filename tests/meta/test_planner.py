@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handful.routes import SLACK, Work, cheapest, seconds, tile_cut
+from handful.meta.planner import SLACK, Work, cheapest, seconds, tile_cut
 
 GB = 10**9
 

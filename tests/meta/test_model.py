@@ -10,7 +10,7 @@ from handful.embeddings import conv4
 from handful.episodes import Episode, LabelledSet
 from handful.errors import ShapeError
 from handful.learners import R2D2, ProtoNet
-from handful.model import FewShotModel
+from handful.meta.model import FewShotModel
 
 
 def labelled(counts: list[int], generator: torch.Generator) -> LabelledSet:

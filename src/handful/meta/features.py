@@ -10,37 +10,39 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from handful.data.table import ClassDataset
+from handful.meta.engine import CPU, Engine
 
 BATCH = 100
 """Images a forward pass: few enough for the memory of a batch to be reused, enough for convolutions at full speed."""
 
 
-def embed_pool(embedding: nn.Module, dataset: ClassDataset, batch: int = BATCH) -> Tensor:
+def embed_pool(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU, batch: int = BATCH) -> Tensor:
     """Features of all images of a split, (n, *features), in the order of `dataset.rows`; no gradient.
 
     Works on a folded copy in evaluation mode, so the embedding itself is left as it is.
     """
-    return embed_rows(folded(embedding), dataset, dataset.rows, batch)
+    return embed_rows(folded(embedding), dataset, dataset.rows, engine, batch)
 
 
-def embed_pool_within(embedding: nn.Module, dataset: ClassDataset, memory: int) -> Tensor | None:
+def embed_pool_within(embedding: nn.Module, dataset: ClassDataset, memory: int, engine: Engine = CPU) -> Tensor | None:
     """What `embed_pool` gives, or None if that would take more than `memory` bytes."""
-    return embed_pool(embedding, dataset) if pool_bytes(embedding, dataset) <= memory else None
+    return embed_pool(embedding, dataset, engine) if pool_bytes(embedding, dataset, engine) <= memory else None
 
 
-def pool_bytes(embedding: nn.Module, dataset: ClassDataset) -> int:
+def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU) -> int:
     """The memory that the features of all images of a split take, read off one image."""
-    one = embed_rows(folded(embedding), dataset, dataset.rows[:1])
+    one = embed_rows(folded(embedding), dataset, dataset.rows[:1], engine)
     return len(dataset.rows) * one.numel() * one.element_size()
 
 
-def embed_rows(network: nn.Module, dataset: ClassDataset, rows: Tensor, batch: int = BATCH) -> Tensor:
+def embed_rows(
+    network: nn.Module, dataset: ClassDataset, rows: Tensor, engine: Engine = CPU, batch: int = BATCH
+) -> Tensor:
     """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient."""
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
     features: Tensor | None = None
     with torch.no_grad():
         for start in range(0, len(rows), batch):
-            images = dataset.gather(rows[start : start + batch]).to(device).to(torch.float32).div_(255)
+            images = dataset.gather(rows[start : start + batch]).to(engine.device).to(torch.float32).div_(255)
             done: Tensor = network(images)
             if features is None:
                 features = done.new_empty((len(rows), *done.shape[1:]))
