@@ -32,7 +32,7 @@ def test_a_folder_is_added_listed_checked_shown_and_removed(
     assert "split 5/2/3 5/2/3" in told
     assert main(["data", "list"]) == 0
     listed = capsys.readouterr().out
-    assert "kinds          there: 10 classes, 40 images" in listed
+    assert "kinds            there: 10 classes, 40 images" in listed
     assert main(["data", "check", "kinds"]) == 0
     assert "kinds is whole" in capsys.readouterr().out
     assert main(["data", "show", "kinds", "--out", str(tmp_path / "sheet.png"), "--part", "val"]) == 0
@@ -44,7 +44,15 @@ def test_a_folder_is_added_listed_checked_shown_and_removed(
 def test_the_list_names_every_source_with_licence_and_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     told = capsys.readouterr().out
-    for words in ("glyphs", "omniglot", "cifar-fs", "mini-imagenet", "licence: MIT", "handful data add omniglot"):
+    for words in (
+        "glyphs",
+        "omniglot",
+        "omniglot-nearest",
+        "cifar-fs",
+        "mini-imagenet",
+        "licence: MIT",
+        "handful data add omniglot",
+    ):
         assert words in told
 
 
@@ -63,7 +71,7 @@ def test_a_damaged_store_is_listed_as_damaged_and_fails_its_check(
     store.write_bytes(store.read_bytes()[:-1])
     capsys.readouterr()
     assert main(["data", "list"]) == 0
-    assert "kinds          damaged" in capsys.readouterr().out
+    assert "kinds            damaged" in capsys.readouterr().out
     assert main(["data", "check", "kinds"]) == 2
 
 

@@ -14,13 +14,20 @@ from tests.data.pictures import class_folders, png, write_files
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no data set 'omniglut'.*glyphs, omniglot, cifar-fs, mini-imagenet"):
+    with pytest.raises(
+        DataError, match=r"no data set 'omniglut'.*glyphs, omniglot, omniglot-nearest, cifar-fs, mini-imagenet"
+    ):
         load("omniglut", root=tmp_path)
 
 
 def test_a_benchmark_that_is_not_there_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="handful data add cifar-fs"):
         load("cifar-fs", root=tmp_path)
+
+
+def test_nearest_omniglot_that_is_not_there_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'omniglot-nearest' is not in .* handful data add omniglot \("):
+        load("omniglot-nearest", root=tmp_path)
 
 
 def test_a_folder_with_a_benchmarks_name_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from handful.data import omniglot
+from handful.data.adding import add
 from handful.data.archives import Tree, open_tree
 from handful.data.official import PARTS
 from handful.data.packing import Item, decode_chunk
+from handful.data.store import open_benchmark, store_path
 from handful.errors import DataError
 from tests.data.pictures import encoded, write_files, write_zip
 
@@ -85,3 +90,53 @@ def test_ink_is_bright_on_black_and_turns_counter_clockwise(tmp_path: Path) -> N
     assert (turned[0][:, 9:] == 0).all()
     sides = [turned[0][:, :7], turned[1][-7:, :], turned[2][:, -7:], turned[3][:7, :]]
     assert [int(side.min()) for side in sides] == [255] * 4  # left, bottom, right, top
+
+
+# -------------------------------------------------------------------------------- pixels as in the authors' code
+
+
+def one_bit_resize(data: bytes, turns: int) -> np.ndarray:
+    """The released code's steps on a 1-bit image: open, rotate, resize, invert; ink is 1."""
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.mode == "1"
+        return 1 - np.asarray(image.rotate(90 * turns).resize((28, 28)), dtype=np.int64)
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("size", [105, 28, 30, 57, 211])
+def test_nearest_pixels_equal_pillows_one_bit_resize(size: int, turns: int, tmp_path: Path) -> None:
+    data = encoded(np.random.default_rng(size).random((size, size)) < 0.5)
+    tree = open_tree(write_files(tmp_path / "x", {"1.png": data}), tmp_path)
+    ours = decode_chunk([Item(tree.files["1.png"], "1.png", turns)], omniglot.NEAREST)[0, :, :, 0]
+    assert np.array_equal(ours, 255 * one_bit_resize(data, turns))
+
+
+@pytest.mark.data
+@pytest.mark.skipif("HANDFUL_TEST_DATA" not in os.environ, reason="HANDFUL_TEST_DATA is not set")
+def test_nearest_pixels_equal_pillows_one_bit_resize_on_real_drawings(tmp_path: Path) -> None:
+    archive = Path(os.environ["HANDFUL_TEST_DATA"]) / "omniglot" / "images_evaluation.zip"
+    blobs = [blob for name, blob in open_tree(archive, tmp_path).files.items() if name.endswith(".png")][::25]
+    assert len(blobs) > 500
+    items = [Item(blob, str(blob.member), turns) for blob in blobs for turns in range(4)]
+    expected = np.stack([one_bit_resize(blob.read(), turns) for blob in blobs for turns in range(4)])
+    assert np.array_equal(decode_chunk(items, omniglot.NEAREST)[..., 0], 255 * expected)
+    antialiased = decode_chunk(items, omniglot.DECODING)
+    assert len(np.unique(antialiased)) == 256
+
+
+@pytest.mark.slow
+def test_adding_omniglot_packs_both_kinds_and_adding_again_fills_in_a_missing_one(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
+    zipped, root = write_zip(tmp_path / "both.zip", files), tmp_path / "root"
+    added = add("omniglot", root, [zipped])
+    assert [each.header.name for each in (added, *added.companions)] == ["omniglot", "omniglot-nearest"]
+    antialiased, nearest = (open_benchmark(store_path(root, name)) for name in ("omniglot", "omniglot-nearest"))
+    assert antialiased.train.classes == nearest.train.classes
+    assert set(nearest.val.images.unique().tolist()) == {0, 255}
+    assert len(antialiased.val.images.unique()) > 2
+    store_path(root, "omniglot").unlink()
+    again = add("omniglot-nearest", root, [zipped])
+    assert (again.header.name, again.is_new) == ("omniglot-nearest", False)
+    assert [(each.header.name, each.is_new) for each in again.companions] == [("omniglot", True)]
+    assert again.companions[0].header.content == added.header.content

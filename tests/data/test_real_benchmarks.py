@@ -1,4 +1,8 @@
-"""Omniglot and CIFAR-FS as they are: counts, pixels and splits of the real archives, packed once for all tests."""
+"""The benchmarks as they are: counts, pixels and splits of the real archives, packed once for all tests.
+
+HANDFUL_TEST_DATA names the folder of Omniglot's and CIFAR-FS's archives, HANDFUL_TEST_MINI_IMAGENET a folder that is
+laid out as {train,val,test}/<wnid>/*.jpg, or a packed store of it.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,21 @@ import torch
 
 from handful.data import Benchmark, load
 from handful.data.adding import add
+from handful.data.official import entries
 from handful.data.store import check_store, read_header, store_path
 
 REAL = os.environ.get("HANDFUL_TEST_DATA")
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.slow,
-    pytest.mark.skipif(not REAL, reason="HANDFUL_TEST_DATA is not set"),
-]
+MINI = os.environ.get("HANDFUL_TEST_MINI_IMAGENET")
+pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not REAL:
+        pytest.skip("HANDFUL_TEST_DATA is not set")
     folder = tmp_path_factory.mktemp("real")
     for name in ("omniglot", "cifar-fs"):
-        add(name, folder, [Path(str(REAL)) / name])
+        add(name, folder, [Path(REAL) / name])
     return folder
 
 
@@ -32,6 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "content"),
     [
         ("omniglot", "4f2c8bdf3c2fcfdaec15969eee2bd3ec472564a932b1508b430055e2927f7ce1"),
+        ("omniglot-nearest", "d327b139a57e486fee08692dd31788e164c88c55ab2c17afaaa5004c2206ae10"),
         ("cifar-fs", "2a92c172659bd04441c8ed33caff819e5d489a195dd66c5030790a03182527da"),
     ],
 )
@@ -78,6 +83,15 @@ def test_omniglot_ink_is_bright_and_thin(root: Path) -> None:
     assert float(images.float().mean() / 255) == pytest.approx(0.0782, abs=5e-5)
 
 
+def test_nearest_omniglot_is_black_and_white_and_has_the_same_classes(root: Path) -> None:
+    nearest, antialiased = load("omniglot-nearest", root=root), load("omniglot", root=root)
+    assert nearest.name == "omniglot-nearest"
+    assert nearest.train.classes == antialiased.train.classes
+    assert nearest.train.images.unique().tolist() == [0, 255]
+    ink = [float(benchmark.train.images.float().mean() / 255) for benchmark in (nearest, antialiased)]
+    assert ink[0] == pytest.approx(ink[1], abs=2e-4)  # sampling one pixel in 14 leaves the share of ink as it is
+
+
 def test_cifar_fs_has_100_classes_by_600_images(root: Path) -> None:
     benchmark = load("cifar-fs", root=root)
     assert sizes(benchmark) == [64, 16, 20]
@@ -105,3 +119,34 @@ DEVIATIONS = [0.2675, 0.2566, 0.2763]
 def test_no_image_of_cifar_fs_train_is_all_of_one_colour(root: Path) -> None:
     images = load("cifar-fs", root=root).train.images.flatten(1)
     assert bool((images.amax(1) > images.amin(1)).all())
+
+
+# ------------------------------------------------------------------------------------------------- miniImageNet
+
+
+@pytest.fixture(scope="session")
+def mini_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not MINI:
+        pytest.skip("HANDFUL_TEST_MINI_IMAGENET is not set: ImageNet's terms forbid redistributing its images")
+    if Path(MINI).is_file():
+        return Path(MINI)
+    return add("mini-imagenet", tmp_path_factory.mktemp("mini"), [Path(MINI)]).path
+
+
+def test_mini_imagenet_is_whole_and_pinned(mini_store: Path) -> None:
+    """The hash is that of the 84 x 84 JPEG files decoded by libjpeg-turbo, which comes with Pillow."""
+    header = check_store(mini_store)
+    assert (len(header.classes), header.counts, header.shape) == (100, (600,) * 100, (84, 84, 3))
+    assert header.content == "9a5917118cb6502b4b91166039b6194e1b5a11ef76db1bc3aaa6412d39120eb8"
+
+
+def test_mini_imagenet_has_the_split_of_ravi_and_larochelle(mini_store: Path) -> None:
+    benchmark = load(mini_store)
+    assert sizes(benchmark) == [64, 16, 20]
+    parts = {"train": benchmark.train, "val": benchmark.val, "test": benchmark.test}
+    listed = {part: [entry.name for entry in entries("mini-imagenet-ravi") if entry.part == part] for part in parts}
+    assert {part: list(dataset.classes) for part, dataset in parts.items()} == listed
+    if MINI and Path(MINI).is_dir():
+        assert {part: sorted(path.name for path in (Path(MINI) / part).iterdir()) for part in parts} == {
+            part: sorted(names) for part, names in listed.items()
+        }

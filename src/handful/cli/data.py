@@ -33,7 +33,7 @@ class Add:
     """Download a benchmark, or take what you have, and pack it for use."""
 
     name: Positional[str]
-    """omniglot, cifar-fs, mini-imagenet, or a name of your choice for a folder of your own."""
+    """omniglot (also adds omniglot-nearest), cifar-fs, mini-imagenet, or your own name for a folder of yours."""
     from_: Annotated[tuple[Path, ...], arg(name="from")] = ()
     """Archives or folders that you already have; without it, the benchmark is downloaded."""
     split: str | None = None
@@ -65,10 +65,11 @@ class Add:
         options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
         root, progress = data_root(self.data), sys.stderr.isatty()
         added = add(self.name, root, self.from_, options, self.mirror, self.timeout, progress)
-        for note in added.notes:
-            print(note)
-        print(f"{self.name} {'is packed' if added.is_new else 'was there already'}: {describe(added.header)}")
-        print(added.path)
+        for each in (added, *added.companions):
+            for note in each.notes:
+                print(note)
+            print(f"{each.header.name} {'is packed' if each.is_new else 'was there already'}: {describe(each.header)}")
+            print(each.path)
         return 0
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handful.data.archives import Tree, open_tree
@@ -29,6 +29,8 @@ class Added:
     header: Header
     is_new: bool
     notes: tuple[str, ...] = ()
+    companions: tuple[Added, ...] = ()
+    """Data sets made from the same files, which came along."""
 
 
 def add(
@@ -42,31 +44,50 @@ def add(
 ) -> Added:
     """Pack the data set `name` below `root`, from `paths` or by download; a known name says how to read the paths.
 
-    Whoever else adds the same name at the same time waits, and then finds it there.
+    Whoever else adds the same name at the same time waits, and then finds it there. A source's companions are packed
+    along with it, so that both kinds of Omniglot take one download; adding a companion adds its source, too.
     """
     check_name(name)
-    source = SOURCES.get(name)
+    lead = next((known.name for known in SOURCES.values() if name in known.companions), name)
+    source = SOURCES.get(lead)
     if source is not None and options not in (None, FolderOptions()):
         raise InvalidOptionError(f"'{name}' has its own size and splits; size and split are for folders of your own.")
     if not 0 < timeout < float("inf"):
         raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
-    target = store_path(root, name)
+    names = [name, *(member for member in (lead, *(source.companions if source else ())) if member != name)]
+    target = store_path(root, lead)
     with locked(target):
-        if target.exists():
-            return Added(target, read_header(target)[0], is_new=False)
-        sweep(target)
-        downloads = root / "downloads" / name
-        if not paths:
-            paths = downloaded(name, source, downloads, mirrors, timeout, progress)
-        try:
-            scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{target.name}.", suffix=".tmp")
-        except OSError as error:
-            raise write_error(error, target) from error
-        with scratch as folder:
-            trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
-            contents = source.read(trees) if source else read_folder(trees, options or FolderOptions())
-            header = write_store(target, header_of(name, contents, paths), contents.pixels(), progress)
-        shutil.rmtree(downloads, ignore_errors=True)
+        there = {member: found for member in names if (found := already(member, root))}
+        missing = [member for member in names if member not in there]
+        if missing:
+            for member in missing:
+                sweep(store_path(root, member))
+            downloads = root / "downloads" / lead
+            paths = paths or downloaded(lead, source, downloads, mirrors, timeout, progress)
+            try:
+                scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{target.name}.", suffix=".tmp")
+            except OSError as error:
+                raise write_error(error, target) from error
+            with scratch as folder:
+                trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
+                there |= {member: pack(member, root, paths, trees, options, progress) for member in missing}
+            shutil.rmtree(downloads, ignore_errors=True)
+    return replace(there[name], companions=tuple(there[member] for member in names[1:]))
+
+
+def already(name: str, root: Path) -> Added | None:
+    """The data set that is there under this name; a damaged one is an error."""
+    target = store_path(root, name)
+    return Added(target, read_header(target)[0], is_new=False) if target.exists() else None
+
+
+def pack(
+    name: str, root: Path, paths: Sequence[Path], trees: Sequence[Tree], options: FolderOptions | None, progress: bool
+) -> Added:
+    """Write the store `name` from the files of `trees`."""
+    target = store_path(root, name)
+    contents = SOURCES[name].read(trees) if name in SOURCES else read_folder(trees, options or FolderOptions())
+    header = write_store(target, header_of(name, contents, paths), contents.pixels(), progress)
     return Added(target, header, is_new=True, notes=contents.notes)
 
 

@@ -20,7 +20,7 @@ class CatalogueEntry:
     how: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.name:<14} {self.state}; licence: {self.licence}"
+        told = f"{self.name:<16} {self.state}; licence: {self.licence}"
         return f"{told}; get it: {self.how}" if self.how else told
 
 
@@ -36,14 +36,14 @@ def source_entry(name: str, root: Path) -> CatalogueEntry:
     """One of the known benchmarks."""
     source = SOURCES[name]
     if store_path(root, name).exists():
-        return CatalogueEntry(name, state(name, root), source.licence)
-    return CatalogueEntry(name, f"not there: {source.title.partition(': ')[2]}", source.licence, source.how)
+        return CatalogueEntry(name, state(name, root, f"{source.title.partition(': ')[0]}, "), source.licence)
+    return CatalogueEntry(name, f"not there: {source.title}", source.licence, source.how)
 
 
-def state(name: str, root: Path) -> str:
+def state(name: str, root: Path, title: str = "") -> str:
     """What a packed store holds, or that it is damaged."""
     try:
-        return f"there: {describe(read_header(store_path(root, name))[0])}"
+        return f"there: {title}{describe(read_header(store_path(root, name))[0])}"
     except DataError:
         return f"damaged (handful data remove {name}, then add it again)"
 

@@ -43,6 +43,8 @@ class Source:
     remotes: tuple[Remote, ...] = ()
     archives: tuple[str, ...] = ()
     """Names of archives that are opened when they lie in a folder that the user gives."""
+    companions: tuple[str, ...] = ()
+    """Names of other sources that are read from the same files, and are added together with this one."""
 
 
 def decoded(items: Sequence[Item], decoding: Decoding) -> Pixels:

@@ -31,7 +31,7 @@ class Decoding:
     width: int
     channels: Literal[1, 3] = 3
     fit: Literal["crop", "squash"] = "crop"
-    filter: Literal["bilinear", "lanczos"] = "bilinear"
+    filter: Literal["bilinear", "lanczos", "nearest"] = "bilinear"
     invert: bool = False
 
     @property

@@ -1,13 +1,18 @@
 """Omniglot (Lake et al., 2015): 1623 handwritten characters of 50 alphabets, drawn by 20 people each.
 
 As in the paper, drawings are rotated, then resized to 28 x 28, then inverted, so that ink is bright. A character in
-four rotations makes four classes. The resize is antialiased.
+four rotations makes four classes. The same archives give two data sets that differ only in how they are resized:
+`omniglot` is antialiased, and `omniglot-nearest` has the pixels of the authors' code. That code resizes the 1-bit
+image, which Pillow does by nearest neighbour whatever filter is asked for, so every pixel is 0 or 255. (The code also
+transposes every image. Because all four quarter turns are classes, this mirrors the whole data set; we do not do it.)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from handful.data.archives import Blob, Tree
 from handful.data.contents import Contents, Source, decoded, expect_counts, joined
@@ -19,13 +24,14 @@ from handful.errors import DataError
 
 DRAWING = re.compile(r"(?:^|/)([^/]+/character\d\d)/(\d{4}_\d\d\.png)$")
 DECODING = Decoding(28, 28, channels=1, fit="squash", invert=True)
+NEAREST = replace(DECODING, filter="nearest")
 DRAWERS = 20
 
 Class = tuple[str, int]
 """A character, "Alphabet/characterNN", and its rotation in quarter turns."""
 
 
-def read(trees: Sequence[Tree]) -> Contents:
+def read(trees: Sequence[Tree], decoding: Decoding = DECODING) -> Contents:
     """Both halves of Omniglot, from its two zips or from unpacked folders."""
     drawings: dict[str, dict[str, Blob]] = {}
     for tree in trees:
@@ -50,13 +56,13 @@ def read(trees: Sequence[Tree]) -> Contents:
     return Contents(
         classes=names,
         counts=(DRAWERS,) * len(names),
-        shape=DECODING.shape,
+        shape=decoding.shape,
         splits={
             "vinyals": ranges({part: list(named(vinyals_classes(part))) for part in PARTS}, names),
             "lake": ranges({part: list(named((c, 0) for c in characters("lake", part))) for part in PARTS}, names),
         },
         groups=tuple(character.split("/")[0] for character, _ in classes),
-        pixels=decoded(items, DECODING),
+        pixels=decoded(items, decoding),
     )
 
 
@@ -88,13 +94,23 @@ def _remote(name: str, md5: str) -> Remote:
 
 SOURCE = Source(
     name="omniglot",
-    title="Omniglot: 1623 characters x 20 drawings, 28 x 28 grey",
+    title="Omniglot, antialiased: 1623 characters x 20 drawings, 28 x 28 grey",
     licence="MIT",
     how="handful data add omniglot (16 MB)",
     read=read,
+    companions=("omniglot-nearest",),
     remotes=(
         _remote("images_background.zip", "68d2efa1b9178cc56df9314c21c6e718"),
         _remote("images_evaluation.zip", "6b91aef0f799c5bb55b94e3f2daec811"),
     ),
     archives=("images_background.zip", "images_evaluation.zip"),
+)
+
+NEAREST_SOURCE = replace(
+    SOURCE,
+    name="omniglot-nearest",
+    title="Omniglot, nearest neighbour as in the authors' code: 1623 characters x 20 drawings, 28 x 28 black and white",
+    how="handful data add omniglot (16 MB, adds both)",
+    read=partial(read, decoding=NEAREST),
+    companions=(),
 )

@@ -6,7 +6,7 @@ from handful.data import cifar_fs, mini_imagenet, omniglot
 from handful.data.contents import Source
 
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (omniglot.SOURCE, cifar_fs.SOURCE, mini_imagenet.SOURCE)
+    source.name: source for source in (omniglot.SOURCE, omniglot.NEAREST_SOURCE, cifar_fs.SOURCE, mini_imagenet.SOURCE)
 }
 
 DRAWN = "glyphs"

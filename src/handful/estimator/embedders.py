@@ -26,7 +26,7 @@ from handful.runs import TrainedModel, read_run
 
 CHARACTERS = Path(__file__).parent.parent / "weights" / "characters.safetensors"
 """The weights for drawings that come with the package; their card stands beside them."""
-DRAWN_DATA = ("glyphs", "omniglot")
+DRAWN_DATA = ("glyphs", "omniglot", "omniglot-nearest")
 """Data sets whose ink is bright on black."""
 SAMPLE = 12
 """Pictures to look at when deciding whether they are drawings."""
