@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handful.data.official import PARTS, Entry, entries, runs
-from handful.data.omniglot import characters, named, vinyals_classes
+from handful.data.sources.omniglot import characters, named, vinyals_classes
 
 PINS = {
     "cifar-fs-bertinetto": ((64, 16, 20), "f33d0dbf07857851"),
@@ -32,7 +32,7 @@ def test_lists_are_pinned_by_counts_and_hash(name: str) -> None:
 
 
 def test_no_list_stands_in_the_package_without_a_pin() -> None:
-    folder = files("handful.data") / "splits"
+    folder = files("handful.data.sources") / "splits"
     assert {item.name.removesuffix(".txt") for item in folder.iterdir()} == set(PINS)
 
 

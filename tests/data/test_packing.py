@@ -118,7 +118,7 @@ def test_packing_needs_little_memory_however_large_the_folder(tmp_path: Path) ->
         "import re\n"
         "from pathlib import Path\n"
         "from handful.data.adding import add\n"
-        "from handful.data.folder import FolderOptions\n"
+        "from handful.data.sources.folder import FolderOptions\n"
         f"added = add('big', Path({str(tmp_path)!r}), [Path({str(photos)!r})], FolderOptions(size=384))\n"
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())\n"
         "print(added.path.stat().st_size, 1024 * int(peak[1]))\n"

@@ -60,7 +60,7 @@ class Add:
         from handful.data.adding import add
         from handful.data.cache import data_root
         from handful.data.catalogue import describe
-        from handful.data.folder import FolderOptions
+        from handful.data.sources.folder import FolderOptions
 
         options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
         root, progress = data_root(self.data), sys.stderr.isatty()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from handful.data.archives import Tree, open_tree
 from handful.data.cache import locked, sweep, write_error
-from handful.data.contents import Contents, Source
 from handful.data.download import fetch
-from handful.data.folder import FolderOptions, read_folder
-from handful.data.sources import DRAWN, SOURCES
+from handful.data.sources.folder import FolderOptions, read_folder
+from handful.data.sources.registry import DRAWN, SOURCES
+from handful.data.sources.source import Contents, Source
 from handful.data.store import Header, read_header, store_path, write_store
 from handful.errors import DataError, InvalidOptionError
 

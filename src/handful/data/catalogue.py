@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from handful.data.sources import DRAWN, SOURCES
+from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.store import SUFFIX, Header, read_header, store_path
 from handful.errors import DataError
 

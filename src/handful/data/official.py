@@ -33,7 +33,7 @@ class Entry:
 
 def entries(split: str) -> list[Entry]:
     """The lines of the list called `split`, for example "cifar-fs-bertinetto"."""
-    text = (files("handful.data") / "splits" / f"{split}.txt").read_text(encoding="utf-8")
+    text = (files("handful.data.sources") / "splits" / f"{split}.txt").read_text(encoding="utf-8")
     return [Entry(*line.split()) for line in text.splitlines() if line and not line.startswith("#")]
 
 
