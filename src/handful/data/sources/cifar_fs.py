@@ -16,9 +16,9 @@ from handful.data.archives import Tree
 from handful.data.cifar_100 import from_pickles, from_records
 from handful.data.decode import Decoding
 from handful.data.download import Remote
-from handful.data.official import PARTS, entries, ranges
 from handful.data.packing import Item
 from handful.data.sources.source import Contents, Pixels, Source, decoded, expect_counts, joined
+from handful.data.splits import PARTS, entries, ranges
 
 PNG = re.compile(r"(?:^|/)(\w+)/[^/]+\.png$")
 DECODING = Decoding(32, 32)

@@ -8,10 +8,9 @@ from pathlib import PurePosixPath
 
 from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding, extensions
-from handful.data.official import PARTS, ranges
 from handful.data.packing import Item
 from handful.data.sources.source import Contents, decoded, joined
-from handful.data.splitting import DEFAULT, cut
+from handful.data.splits import DEFAULT, PARTS, cut, ranges
 from handful.errors import DataError, InvalidOptionError, NotEnoughImagesError
 
 PART_FOLDERS = {
