@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from handful import __version__, data
 from handful.checkpoint import read_checkpoint, write_checkpoint
+from handful.data.augment import Compose, Crop, Flip, Jitter
 from handful.data.table import Benchmark
-from handful.data.transforms import Compose, Crop, Flip, Jitter
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
