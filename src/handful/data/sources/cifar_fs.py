@@ -1,29 +1,36 @@
 """CIFAR-FS (Bertinetto et al., 2019): the 100 classes of CIFAR-100 with their 600 images, 32 x 32 in colour.
 
 Within a class the images are sorted by a hash of their pixels, so that every layout gives the same store, byte by byte.
+CIFAR-100 itself is read as its author distributes it: the python archive, without running any pickle, or the binary one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 
-from handful.data.archives import Tree
-from handful.data.cifar_100 import from_pickles, from_records
+from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding
 from handful.data.download import Remote
 from handful.data.packing import Item
 from handful.data.sources.source import Contents, Pixels, Source, decoded, expect_counts, joined
 from handful.data.splits import PARTS, entries, ranges
+from handful.errors import DataError
 
 PNG = re.compile(r"(?:^|/)(\w+)/[^/]+\.png$")
 DECODING = Decoding(32, 32)
 PER_CLASS = 600
 TITLE = "CIFAR-FS"
+PIXELS = 3 * 32 * 32
+RECORD = 2 + PIXELS
+"""A coarse label, a fine label, then the red, green and blue plane."""
 
 
 def read(trees: Sequence[Tree]) -> Contents:
@@ -81,6 +88,96 @@ def sorted_by_hash(pixels: Pixels) -> Pixels:
                 yield ours[np.argsort([hashlib.sha256(image.tobytes()).hexdigest() for image in ours])]
 
     return chunks
+
+
+class PickledDtype:
+    """Stands in for numpy.dtype while unpickling: keeps the type's code and ignores the rest."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code.decode("latin-1") if isinstance(code, bytes) else code
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and the like mean nothing for single bytes."""
+
+
+class PickledArray:
+    """Stands in for numpy.ndarray while unpickling: takes unsigned bytes and nothing else."""
+
+    pixels: np.ndarray
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, raw = state
+        if not isinstance(dtype, PickledDtype) or dtype.code not in ("u1", "|u1") or not isinstance(raw, bytes):
+            raise pickle.UnpicklingError("an array that does not hold unsigned bytes")
+        self.pixels = np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+def _reconstruct(*_: Any) -> PickledArray:
+    return PickledArray()
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads containers, numbers, strings and byte arrays; any other class or function is refused, none is imported."""
+
+    allowed = {  # noqa: RUF012 (never changed)
+        ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy", "ndarray"): PickledArray,
+        ("numpy", "dtype"): PickledDtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A stand-in for the few names that CIFAR-100 needs."""
+        if (module, name) not in self.allowed:
+            raise pickle.UnpicklingError(f"the name {module}.{name}, which CIFAR-100 does not need")
+        return self.allowed[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """Nothing is loaded from elsewhere."""
+        raise pickle.UnpicklingError("a reference to something outside")
+
+
+def unpickle(data: bytes, where: str) -> dict[bytes, Any]:
+    """The dictionary in one of CIFAR-100's pickles."""
+    try:
+        content = PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
+    except Exception as error:  # a damaged pickle makes the unpickler raise almost anything
+        raise DataError(f"{where} is refused: its pickle holds {error}.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{where} is not CIFAR-100: its pickle holds no dictionary.")
+    return {key.encode() if isinstance(key, str) else key: value for key, value in content.items()}
+
+
+def from_pickles(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
+    """The images (n, 32, 32, 3) of each class from `train`, `test` and `meta` of the python archive."""
+    try:
+        names = [name.decode() for name in unpickle(files["meta"].read(), f"{where}: meta")[b"fine_label_names"]]
+        batches = [unpickle(files[part].read(), f"{where}: {part}") for part in ("train", "test")]
+        planes = np.concatenate([batch[b"data"].pixels for batch in batches])
+        labels = np.concatenate([np.array(batch[b"fine_labels"], dtype=np.int64) for batch in batches])
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{where} is not CIFAR-100's python archive: {error!r}.") from error
+    return by_class(names, labels, planes, where)
+
+
+def from_records(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
+    """The images (n, 32, 32, 3) of each class from the binary archive."""
+    names = files["fine_label_names.txt"].read().decode("utf-8", "replace").split()
+    data = [files[part].read() for part in ("train.bin", "test.bin")]
+    if any(len(part) % RECORD for part in data):
+        raise DataError(f"{where} is damaged: its files are no multiple of {RECORD} bytes, the length of a record.")
+    records = np.concatenate([np.frombuffer(part, dtype=np.uint8).reshape(-1, RECORD) for part in data])
+    return by_class(names, records[:, 1].astype(np.int64), records[:, 2:], where)
+
+
+def by_class(names: list[str], labels: np.ndarray, planes: np.ndarray, where: str) -> dict[str, np.ndarray]:
+    """Colour planes (n, 3072) as images (n, 32, 32, 3), one array a class."""
+    if planes.ndim != 2 or planes.shape[1] != PIXELS or len(labels) != len(planes):
+        raise DataError(f"{where} is damaged: {planes.shape} pixels and {len(labels)} labels do not belong together.")
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        raise DataError(f"{where} is damaged: labels {labels.min()}..{labels.max()} for {len(names)} class names.")
+    images = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return {name: images[labels == label] for label, name in enumerate(names)}
 
 
 SOURCE = Source(
