@@ -35,7 +35,7 @@ def load(
     if name == DRAWN:
         if split is not None:
             raise InvalidOptionError(f"'glyphs' has one class split only, but split = '{split}' was asked for.")
-        from handful.data.glyphs import load_glyphs
+        from handful.data.sources.glyphs import load_glyphs
 
         return load_glyphs(folder)
     if Path(name).name == name and store_path(folder, name).is_file():

@@ -1,7 +1,7 @@
 """CIFAR-FS (Bertinetto et al., 2019): the 100 classes of CIFAR-100 with their 600 images, 32 x 32 in colour.
 
 Within a class the images are sorted by a hash of their pixels, so that every layout gives the same store, byte by byte.
-CIFAR-100 itself is read as its author distributes it: the python archive, without running any pickle, or the binary one.
+CIFAR-100 itself is read from its author's archives: the python one, without running any pickle, or the binary one.
 """
 
 from __future__ import annotations
