@@ -119,7 +119,7 @@ class Show:
         """Draw it and say where it is."""
         from handful.data import load
         from handful.data.cache import replacing
-        from handful.data.contact_sheet import contact_sheet
+        from handful.report.contact_sheet import contact_sheet
 
         benchmark = load(self.name, split=self.split, root=self.data)
         sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)
