@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from handful.data import load
-from handful.data.adding import add
+from handful.data.add import add
 from handful.errors import DataError, InvalidOptionError
 from tests.data.pictures import class_folders, png, write_files
 

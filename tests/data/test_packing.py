@@ -117,7 +117,7 @@ def test_packing_needs_little_memory_however_large_the_folder(tmp_path: Path) ->
     script = (
         "import re\n"
         "from pathlib import Path\n"
-        "from handful.data.adding import add\n"
+        "from handful.data.add import add\n"
         "from handful.data.sources.folder import FolderOptions\n"
         f"added = add('big', Path({str(tmp_path)!r}), [Path({str(photos)!r})], FolderOptions(size=384))\n"
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())\n"

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import astuple
 from pathlib import Path
 
-from handful.data.adding import add
+from handful.data.add import add
 from handful.data.archives import folder_files
 from handful.data.cache import data_root
 from handful.data.sources.folder import FolderOptions

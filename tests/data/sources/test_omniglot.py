@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from handful.data.adding import add
+from handful.data.add import add
 from handful.data.archives import Tree, open_tree
 from handful.data.packing import Item, decode_chunk
 from handful.data.sources import omniglot

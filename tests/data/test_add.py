@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handful.data import load
-from handful.data.adding import add, remove
+from handful.data.add import add, remove
 from handful.data.download import Remote
 from handful.data.sources.folder import FolderOptions, read_folder
 from handful.data.sources.registry import SOURCES
@@ -148,7 +148,7 @@ def script(body: str, **values: object) -> list[str]:
     lines = [f"{name} = {value!r}" for name, value in values.items()]
     head = textwrap.dedent("""
         from pathlib import Path
-        from handful.data.adding import add
+        from handful.data.add import add
         from handful.data.sources.folder import FolderOptions
     """)
     return [sys.executable, "-c", head + "\n".join(lines) + "\n" + textwrap.dedent(body)]
@@ -243,7 +243,7 @@ def test_two_processes_that_download_the_same_at_once_both_end_well(toy: Web, ro
 def test_a_process_that_is_killed_while_packing_leaves_no_store(tmp_path: Path, root: Path, photos: Path) -> None:
     body = """
         import os, signal
-        from handful.data import adding
+        from handful.data import add as adding
         write = adding.write_store
         def killed(path, header, chunks, progress):
             def some():
