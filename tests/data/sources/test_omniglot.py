@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from handful.data._packing import Item, decode_chunk
 from handful.data.add import add
 from handful.data.archives import Tree, open_tree
-from handful.data.packing import Item, decode_chunk
 from handful.data.sources import omniglot
 from handful.data.splits import PARTS
 from handful.data.store import open_benchmark, store_path

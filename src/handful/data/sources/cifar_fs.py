@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding
 from handful.data.download import Remote
-from handful.data.packing import Item
 from handful.data.sources.source import Contents, Pixels, Source, decoded, expect_counts, joined
 from handful.data.splits import PARTS, entries, ranges
 from handful.errors import DataError

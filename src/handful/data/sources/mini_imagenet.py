@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding, extensions
-from handful.data.packing import Item
 from handful.data.sources.source import Contents, Source, decoded, expect_counts, joined
 from handful.data.splits import PARTS, entries, ranges
 from handful.errors import DataError
