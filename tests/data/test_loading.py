@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from handful.data import load
-from handful.data.adding import add
+from handful.data.add import add
 from handful.errors import DataError, InvalidOptionError
 from tests.data.pictures import class_folders, png, write_files
 
@@ -90,5 +90,5 @@ def test_a_damaged_store_never_loads(tmp_path: Path) -> None:
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import sys, handful.data, handful.data.packing; sys.exit('torch' in sys.modules)"
+    code = "import sys, handful.data, handful.data._packing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from handful.data import packing
+from handful.data import _packing as packing
+from handful.data._packing import Item, decode_all
 from handful.data.archives import Blob, open_tree
 from handful.data.decode import Decoding
-from handful.data.packing import Item, decode_all
 from handful.errors import DataError
 from tests.data.pictures import noise, png, write_files, write_zip
 
@@ -103,12 +105,63 @@ def test_a_script_without_a_main_guard_can_pack(tmp_path: Path) -> None:
     write_files(tmp_path / "photos", {f"kind{i % 10}/{i}.png": png(i) for i in range(40)})
     script = tmp_path / "script.py"
     script.write_text(
-        "from handful.data import load, packing\n"
-        "packing.INLINE = 0\n"
+        "from handful.data import _packing, load\n"
+        "_packing.INLINE = 0\n"
         f"print(len(load({str(tmp_path / 'photos')!r}, root={str(tmp_path / 'root')!r}, size=8).train))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "."])
+def test_modules_in_the_current_folder_never_run_in_workers(first: str, tmp_path: Path) -> None:
+    """A notebook has the current folder on its search path, as '' or by name."""
+    write_files(tmp_path / "photos", {f"kind{i % 10}/{i}.png": png(i) for i in range(40)})
+    trap = "from pathlib import Path\nPath('sprung').touch()\n"
+    here = write_files(tmp_path / "here", {f"{name}.py": trap.encode() for name in ("numpy", "PIL", "json", "handful")})
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from handful.data import _packing, load\n"
+        "_packing.INLINE = 0\n"
+        f"sys.path.insert(0, {first!r})\n"
+        f"print(len(load({str(tmp_path / 'photos')!r}, root={str(tmp_path / 'root')!r}, size=8).train))\n"
+    )
+    command, paths = [sys.executable, str(script)], {"PYTHONPATH": str(Path(packing.__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=here, env=os.environ | paths, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+    assert not (here / "sprung").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_workers_too(tmp_path: Path) -> None:
+    write_files(tmp_path / "photos", {f"{i:03d}.png": png(i) for i in range(60)})
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\n"
+        "from pathlib import Path\n"
+        "from handful.data._packing import Item, decode_all\n"
+        "from handful.data.archives import open_tree\n"
+        "from handful.data.decode import Decoding\n"
+        f"tree = open_tree(Path({str(tmp_path / 'photos')!r}), Path())\n"
+        "items = [Item(blob, name) for name, blob in tree.files.items()] * 200\n"
+        "for chunk in decode_all(items, Decoding(64, 64), jobs=2):\n"
+        "    print('packing', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    running = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "packing\n"
+    os.killpg(running.pid, signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert "KeyboardInterrupt" in told
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)  # nobody of the session is left
 
 
 @pytest.mark.slow
@@ -117,8 +170,8 @@ def test_packing_needs_little_memory_however_large_the_folder(tmp_path: Path) ->
     script = (
         "import re\n"
         "from pathlib import Path\n"
-        "from handful.data.adding import add\n"
-        "from handful.data.folder import FolderOptions\n"
+        "from handful.data.add import add\n"
+        "from handful.data.sources.folder import FolderOptions\n"
         f"added = add('big', Path({str(tmp_path)!r}), [Path({str(photos)!r})], FolderOptions(size=384))\n"
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())\n"
         "print(added.path.stat().st_size, 1024 * int(peak[1]))\n"

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from handful.data import Benchmark, load
-from handful.data.adding import add
-from handful.data.official import entries
+from handful.data.add import add
+from handful.data.splits import entries
 from handful.data.store import check_store, read_header, store_path
 
 REAL = os.environ.get("HANDFUL_TEST_DATA")

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from handful.cli import main
-from handful.data import mini_imagenet
-from handful.data.official import entries
+from handful.data.sources import mini_imagenet
+from handful.data.splits import entries
 
 PER_CLASS = 48
 """As many as a 5-way episode of the paper takes of a class."""

@@ -18,8 +18,8 @@ class List:
 
     def run(self) -> int:
         """Print a line for each data set, known or packed."""
+        from handful.data.add import catalogue
         from handful.data.cache import data_root
-        from handful.data.catalogue import catalogue
 
         root = data_root(self.data)
         print(f"Data sets in {root}:")
@@ -57,10 +57,9 @@ class Add:
         """Add it and say what it has."""
         import sys
 
-        from handful.data.adding import add
+        from handful.data.add import add, describe
         from handful.data.cache import data_root
-        from handful.data.catalogue import describe
-        from handful.data.folder import FolderOptions
+        from handful.data.sources.folder import FolderOptions
 
         options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
         root, progress = data_root(self.data), sys.stderr.isatty()
@@ -86,8 +85,8 @@ class Check:
         """Check it; damage is an error."""
         import sys
 
+        from handful.data.add import describe
         from handful.data.cache import data_root
-        from handful.data.catalogue import describe
         from handful.data.loading import found_store
         from handful.data.store import check_store
 
@@ -119,7 +118,7 @@ class Show:
         """Draw it and say where it is."""
         from handful.data import load
         from handful.data.cache import replacing
-        from handful.data.contact_sheet import contact_sheet
+        from handful.report.contact_sheet import contact_sheet
 
         benchmark = load(self.name, split=self.split, root=self.data)
         sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)
@@ -141,7 +140,7 @@ class Remove:
 
     def run(self) -> int:
         """Delete it and say how much room that made."""
-        from handful.data.adding import remove
+        from handful.data.add import remove
         from handful.data.cache import data_root
 
         print(f"{self.name} is removed: {remove(self.name, data_root(self.data)) / 1e6:.1f} MB freed")

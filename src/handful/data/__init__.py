@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from handful.data.augment import Compose, Crop, Flip, Jitter, Transform
     from handful.data.loading import load
     from handful.data.table import Benchmark, ClassDataset, ImageTable
-    from handful.data.transforms import Compose, Crop, Flip, Jitter, Transform
 
 _NAMES = {
     "Benchmark": "handful.data.table",
     "ClassDataset": "handful.data.table",
-    "Compose": "handful.data.transforms",
-    "Crop": "handful.data.transforms",
-    "Flip": "handful.data.transforms",
+    "Compose": "handful.data.augment",
+    "Crop": "handful.data.augment",
+    "Flip": "handful.data.augment",
     "ImageTable": "handful.data.table",
-    "Jitter": "handful.data.transforms",
-    "Transform": "handful.data.transforms",
+    "Jitter": "handful.data.augment",
+    "Transform": "handful.data.augment",
     "load": "handful.data.loading",
 }
 

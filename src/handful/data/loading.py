@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import astuple
 from pathlib import Path
 
-from handful.data.adding import add
+from handful.data.add import add
 from handful.data.archives import folder_files
 from handful.data.cache import data_root
-from handful.data.folder import FolderOptions
-from handful.data.sources import DRAWN, SOURCES
+from handful.data.sources.folder import FolderOptions
+from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.store import SUFFIX, open_benchmark, store_path
 from handful.data.table import Benchmark
 from handful.errors import DataError, InvalidOptionError
@@ -35,7 +35,7 @@ def load(
     if name == DRAWN:
         if split is not None:
             raise InvalidOptionError(f"'glyphs' has one class split only, but split = '{split}' was asked for.")
-        from handful.data.glyphs import load_glyphs
+        from handful.data.sources.glyphs import load_glyphs
 
         return load_glyphs(folder)
     if Path(name).name == name and store_path(folder, name).is_file():

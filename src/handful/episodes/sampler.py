@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from handful.data.augment import unit_floats
 from handful.data.table import ClassDataset
-from handful.data.transforms import unit_floats
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.random import Ints, below, choose, random_words
 from handful.episodes.shapes import EpisodeShape, FixedShots

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
+from handful.data.augment import Compose, Crop, Flip, Jitter
 from handful.data.table import Benchmark
-from handful.data.transforms import Compose, Crop, Flip, Jitter
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError

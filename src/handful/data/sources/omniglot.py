@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
-from handful.data.contents import Contents, Source, decoded, expect_counts, joined
 from handful.data.decode import Decoding
 from handful.data.download import Remote
-from handful.data.official import PARTS, entries, ranges
-from handful.data.packing import Item
+from handful.data.sources.source import Contents, Source, decoded, expect_counts, joined
+from handful.data.splits import PARTS, entries, ranges
 from handful.errors import DataError
 
 DRAWING = re.compile(r"(?:^|/)([^/]+/character\d\d)/(\d{4}_\d\d\.png)$")

@@ -1,4 +1,4 @@
-"""Adding a data set to the cache: find it or download it, then pack it once; removing it again."""
+"""Data sets in the cache: adding one (find it or download it, then pack it once), listing and removing them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from handful.data.archives import Tree, open_tree
 from handful.data.cache import locked, sweep, write_error
-from handful.data.contents import Contents, Source
 from handful.data.download import fetch
-from handful.data.folder import FolderOptions, read_folder
-from handful.data.sources import DRAWN, SOURCES
-from handful.data.store import Header, read_header, store_path, write_store
+from handful.data.sources.folder import FolderOptions, read_folder
+from handful.data.sources.registry import DRAWN, SOURCES
+from handful.data.sources.source import Contents, Source
+from handful.data.store import SUFFIX, Header, read_header, store_path, write_store
 from handful.errors import DataError, InvalidOptionError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -148,3 +148,55 @@ def remove(name: str, root: Path) -> int:
     except OSError as error:
         raise DataError(f"Cannot remove {target}: {error.strerror}.") from error
     return freed
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """One data set: its state in words, its licence, and how to get it where it is not there."""
+
+    name: str
+    state: str
+    licence: str
+    how: str = ""
+
+    def __str__(self) -> str:
+        told = f"{self.name:<16} {self.state}; licence: {self.licence}"
+        return f"{told}; get it: {self.how}" if self.how else told
+
+
+def catalogue(root: Path) -> list[CatalogueEntry]:
+    """The drawn data set, the known benchmarks, then whatever else is packed below `root`."""
+    drawn = CatalogueEntry(DRAWN, "always there: characters of invented alphabets, 28 x 28 grey", "that of handful")
+    known = [source_entry(name, root) for name in SOURCES]
+    own = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
+    return [drawn, *known, *(CatalogueEntry(name, state(name, root), "yours") for name in own if name not in SOURCES)]
+
+
+def source_entry(name: str, root: Path) -> CatalogueEntry:
+    """One of the known benchmarks."""
+    source = SOURCES[name]
+    if store_path(root, name).exists():
+        return CatalogueEntry(name, state(name, root, f"{source.title.partition(': ')[0]}, "), source.licence)
+    return CatalogueEntry(name, f"not there: {source.title}", source.licence, source.how)
+
+
+def state(name: str, root: Path, title: str = "") -> str:
+    """What a packed store holds, or that it is damaged."""
+    try:
+        return f"there: {title}{describe(read_header(store_path(root, name))[0])}"
+    except DataError:
+        return f"damaged (handful data remove {name}, then add it again)"
+
+
+def describe(header: Header) -> str:
+    """Classes, images, their size, room on disk and class splits in words."""
+    height, width, channels = header.shape
+    megabytes = header.n_images * header.image_bytes / 1e6
+    splits = ", ".join(
+        f"{name} {'/'.join(str(sum(n for _, n in ranges)) for ranges in scheme.values())}"
+        for name, scheme in header.splits.items()
+    )
+    return (
+        f"{len(header.classes):,} classes, {header.n_images:,} images of {height} x {width} "
+        f"{'grey' if channels == 1 else 'colour'}, {megabytes:.1f} MB, split {splits}"
+    )

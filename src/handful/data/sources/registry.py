@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from handful.data import cifar_fs, mini_imagenet, omniglot
-from handful.data.contents import Source
+from handful.data.sources import cifar_fs, mini_imagenet, omniglot
+from handful.data.sources.source import Source
 
 SOURCES: dict[str, Source] = {
     source.name: source for source in (omniglot.SOURCE, omniglot.NEAREST_SOURCE, cifar_fs.SOURCE, mini_imagenet.SOURCE)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from handful.data._packing import Item, decode_all
 from handful.data.archives import Tree
 from handful.data.decode import Decoding
 from handful.data.download import Remote
-from handful.data.packing import Item, decode_all
 from handful.data.store import Scheme
 from handful.errors import DataError
 

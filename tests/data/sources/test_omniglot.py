@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from handful.data import omniglot
-from handful.data.adding import add
+from handful.data._packing import Item, decode_chunk
+from handful.data.add import add
 from handful.data.archives import Tree, open_tree
-from handful.data.official import PARTS
-from handful.data.packing import Item, decode_chunk
+from handful.data.sources import omniglot
+from handful.data.splits import PARTS
 from handful.data.store import open_benchmark, store_path
 from handful.errors import DataError
 from tests.data.pictures import encoded, write_files, write_zip

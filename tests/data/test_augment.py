@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from handful.data.transforms import Compose, Crop, Flip, Jitter, Transform, unit_floats
+from handful.data.augment import Compose, Crop, Flip, Jitter, Transform, unit_floats
 from handful.errors import InvalidOptionError, ShapeError
 
 ALL = Compose((Crop(4), Flip(), Jitter()))

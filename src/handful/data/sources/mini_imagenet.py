@@ -12,11 +12,11 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
-from handful.data.contents import Contents, Source, decoded, expect_counts, joined
 from handful.data.decode import Decoding, extensions
-from handful.data.official import PARTS, entries, ranges
-from handful.data.packing import Item
+from handful.data.sources.source import Contents, Source, decoded, expect_counts, joined
+from handful.data.splits import PARTS, entries, ranges
 from handful.errors import DataError
 
 LIST = "mini-imagenet-ravi"

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from handful.data.glyphs_alphabets import invent
-from handful.data.glyphs_dice import Dice
-from handful.data.glyphs_hands import write
-from handful.data.glyphs_raster import SIDE
-from handful.data.glyphs_selection import select
+from handful.data.sources.glyphs._alphabets import invent, select
+from handful.data.sources.glyphs._dice import Dice
+from handful.data.sources.glyphs._hands import write
+from handful.data.sources.glyphs._raster import SIDE
 from handful.data.table import Benchmark, ImageTable
 
 ALPHABETS = {"train": 32, "val": 6, "test": 12}

@@ -7,8 +7,8 @@ import pytest
 
 from handful.data import load
 from handful.data.archives import open_tree
-from handful.data.contents import Contents
-from handful.data.folder import FolderOptions, read_folder
+from handful.data.sources.folder import FolderOptions, read_folder
+from handful.data.sources.source import Contents
 from handful.errors import DataError, HandfulError, InvalidOptionError, NotEnoughImagesError
 from tests.data.pictures import class_folders, encoded, noise, png, write_files, write_zip
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from handful.data.glyphs_dice import FULL_TURN, ONE, Dice, IntArray, cosine, sine
+from handful.data.sources.glyphs._dice import FULL_TURN, ONE, Dice, IntArray, cosine, sine
 
 STEPS = 16
 """A stroke is a path of this many steps."""

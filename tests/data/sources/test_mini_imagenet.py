@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from handful.data import mini_imagenet
 from handful.data.archives import open_tree
-from handful.data.contents import Contents
-from handful.data.mini_imagenet import class_names, official_lists
-from handful.data.official import PARTS, entries
+from handful.data.sources import mini_imagenet
+from handful.data.sources.mini_imagenet import class_names, official_lists
+from handful.data.sources.source import Contents
+from handful.data.splits import PARTS, entries
 from handful.errors import DataError
 from tests.data.pictures import encoded, noise, write_files, write_zip
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from handful.data.contact_sheet import GAP, LABEL, contact_sheet
 from handful.data.table import Benchmark
 from handful.errors import InvalidOptionError
+from handful.report.contact_sheet import GAP, LABEL, contact_sheet
 
 
 def test_rows_are_classes_and_columns_their_images(tiny: Benchmark) -> None:

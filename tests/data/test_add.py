@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from handful.data import load
-from handful.data.adding import add, remove
-from handful.data.contents import Source
+from handful.data.add import add, remove
 from handful.data.download import Remote
-from handful.data.folder import FolderOptions, read_folder
-from handful.data.sources import SOURCES
+from handful.data.sources.folder import FolderOptions, read_folder
+from handful.data.sources.registry import SOURCES
+from handful.data.sources.source import Source
 from handful.data.store import check_store, store_path
 from handful.errors import DataError, HandfulError, InvalidOptionError
 from tests.data.pictures import class_folders, png, write_files, write_zip
@@ -146,9 +146,11 @@ def test_a_download_that_holds_no_images_is_a_clear_error(
 
 def script(body: str, **values: object) -> list[str]:
     lines = [f"{name} = {value!r}" for name, value in values.items()]
-    head = (
-        "from pathlib import Path\nfrom handful.data.adding import add\nfrom handful.data.folder import FolderOptions\n"
-    )
+    head = textwrap.dedent("""
+        from pathlib import Path
+        from handful.data.add import add
+        from handful.data.sources.folder import FolderOptions
+    """)
     return [sys.executable, "-c", head + "\n".join(lines) + "\n" + textwrap.dedent(body)]
 
 
@@ -221,10 +223,10 @@ def test_two_processes_that_add_the_same_at_once_both_end_well(tmp_path: Path, r
 @pytest.mark.slow
 def test_two_processes_that_download_the_same_at_once_both_end_well(toy: Web, root: Path) -> None:
     body = """
-        from handful.data.contents import Source
+        from handful.data.sources.source import Source
         from handful.data.download import Remote
-        from handful.data.folder import read_folder
-        from handful.data.sources import SOURCES
+        from handful.data.sources.folder import read_folder
+        from handful.data.sources.registry import SOURCES
         read = lambda trees: read_folder(trees, FolderOptions(size=8))
         SOURCES['toy'] = Source('toy', 'Toy', 'none', '', read, (Remote('toy.zip', (), md5),))
         print(add('toy', Path(root), mirrors=[mirror]).header.content)
@@ -241,7 +243,7 @@ def test_two_processes_that_download_the_same_at_once_both_end_well(toy: Web, ro
 def test_a_process_that_is_killed_while_packing_leaves_no_store(tmp_path: Path, root: Path, photos: Path) -> None:
     body = """
         import os, signal
-        from handful.data import adding
+        from handful.data import add as adding
         write = adding.write_store
         def killed(path, header, chunks, progress):
             def some():

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
-from handful.data.contents import Contents, decoded, joined
 from handful.data.decode import Decoding, extensions
-from handful.data.official import PARTS, ranges
-from handful.data.packing import Item
-from handful.data.splitting import DEFAULT, cut
+from handful.data.sources.source import Contents, decoded, joined
+from handful.data.splits import DEFAULT, PARTS, cut, ranges
 from handful.errors import DataError, InvalidOptionError, NotEnoughImagesError
 
 PART_FOLDERS = {

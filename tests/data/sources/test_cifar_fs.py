@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from handful.data import cifar_fs
 from handful.data.archives import open_tree
-from handful.data.cifar_100 import unpickle
-from handful.data.contents import Contents
+from handful.data.sources import cifar_fs
+from handful.data.sources.cifar_fs import unpickle
+from handful.data.sources.source import Contents
 from handful.errors import DataError
 from tests.data.pictures import encoded, write_files, write_zip
 

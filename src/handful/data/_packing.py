@@ -1,7 +1,11 @@
 """Decoding in all cores: images come back as chunks in the order asked for, with a few chunks in memory at a time.
 
-The workers are plain interpreters that run this module and talk over pipes. They need neither torch nor the caller's
-main module, so that packing works the same from a script, a notebook and the command line.
+The workers are plain interpreters that run this module and talk over pipes. `concurrent.futures` does not fit here.
+Processes that it spawns import the caller's main module again, so that a script without a main guard would start itself
+over and over. Forked ones inherit the caller's threads and locks, including torch's. joblib's begin with the current
+folder on their search path, where a file called numpy.py would run. Our workers import neither torch nor the main
+module and never look for modules in the current folder, so packing works the same from a script, a notebook and the
+command line.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
@@ -124,20 +129,32 @@ class Workers:
 
     def _process(self) -> subprocess.Popen[bytes]:
         if not hasattr(self._local, "process"):
-            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
             self._local.process = subprocess.Popen(
-                [sys.executable, "-m", "handful.data.packing"],
+                [sys.executable, "-P", "-m", "handful.data._packing"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": search_path()},
             )
             self._processes.append(self._local.process)
         process: subprocess.Popen[bytes] = self._local.process
         return process
 
 
+def search_path() -> str:
+    """Where workers look for modules: where the caller does except in the current folder, then where handful is."""
+    entries = [entry for entry in sys.path if entry and not _is_current_folder(entry)]
+    return os.pathsep.join([*entries, str(Path(__file__).parents[2])])
+
+
+def _is_current_folder(path: str) -> bool:
+    try:
+        return os.path.samefile(path, os.curdir)
+    except OSError:
+        return False
+
+
 def serve() -> None:
-    """A worker: one JSON request a line on standard input, a JSON line and raw pixels on standard output."""
+    """A worker: a JSON request per line on standard input, a JSON line and raw pixels on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the caller's to handle, who then ends the workers
     out = sys.stdout.buffer
     for line in sys.stdin.buffer:

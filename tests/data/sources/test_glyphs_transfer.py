@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from handful.data.glyphs import load_glyphs
+from handful.data.sources.glyphs import load_glyphs
 from handful.data.table import ClassDataset, ImageTable
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots

@@ -7,7 +7,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from handful.data.glyphs_dice import IntArray
+from handful.data.sources.glyphs._dice import IntArray
 
 SIDE = 28
 """Height and width of an image in pixels."""
