@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
     from handful.allocator import keep_freed_memory
-    from handful.estimator import FewShotClassifier, ImageEmbedding
+    from handful.classifier import FewShotClassifier, ImageEmbedding
     from handful.evaluation import Evaluation, evaluate
     from handful.model import FewShotModel
     from handful.plan import Plan
@@ -22,9 +22,9 @@ __version__ = "0.1.0"
 _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {
     "Evaluation": "handful.evaluation",
-    "FewShotClassifier": "handful.estimator",
+    "FewShotClassifier": "handful.classifier",
     "FewShotModel": "handful.model",
-    "ImageEmbedding": "handful.estimator",
+    "ImageEmbedding": "handful.classifier",
     "Plan": "handful.plan",
     "evaluate": "handful.evaluation",
     "keep_freed_memory": "handful.allocator",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from handful.classifier import FewShotClassifier
+from handful.classifier.exact_ridge import added
 from handful.errors import InvalidOptionError
-from handful.estimator import FewShotClassifier
-from handful.estimator.exact_ridge import added
-from tests.estimator.test_classifier import NAMES, task
+from tests.classifier.test_classifier import NAMES, task
 
 
 def test_mislabelled_examples_are_found_first() -> None:

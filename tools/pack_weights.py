@@ -1,4 +1,4 @@
-"""How the weights that come with the package are made: `python -m handful.estimator.weights RUN`."""
+"""How the weights that come with the package are made: `python -m tools.pack_weights RUN`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from handful import data
 from handful.checkpoint import write_checkpoint
+from handful.classifier.embedder import CHARACTERS
 from handful.errors import HandfulError
-from handful.estimator.embedders import CHARACTERS
 from handful.evaluation import Evaluation, evaluate
 from handful.files import write_atomically
 from handful.pool import embed_pool
@@ -89,9 +89,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m handful.estimator.weights RUN`: pack the run's best checkpoint and print its card."""
+    """`python -m tools.pack_weights RUN`: pack the run's best checkpoint and print its card."""
     if len(arguments) != 1:
-        sys.stderr.write("usage: python -m handful.estimator.weights RUN\n")
+        sys.stderr.write("usage: python -m tools.pack_weights RUN\n")
         return 2
     try:
         sys.stdout.write(pack(Path(arguments[0])))

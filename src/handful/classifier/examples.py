@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from handful.errors import InvalidOptionError, NotEnoughClassesError
-from handful.estimator.calibration import Labels, calibrate
-from handful.estimator.cholesky import Matrix
-from handful.estimator.exact_ridge import (
+from handful.classifier.cholesky import Matrix
+from handful.classifier.exact_ridge import (
     Factor,
     added,
     factorise,
@@ -21,10 +21,10 @@ from handful.estimator.exact_ridge import (
     leave_one_out_variances,
     removed,
 )
-from handful.estimator.heads import Head, RidgeHead, maker
-from handful.estimator.scores import balanced, held_out_shares, observed
-from handful.estimator.sources import Source
-from handful.estimator.tuning import choose_lam, size_of
+from handful.classifier.heads import Head, RidgeHead, balanced, held_out_shares, maker, observed
+from handful.classifier.inputs import pictures
+from handful.classifier.selection import Labels, calibrate, choose_lam, size_of
+from handful.errors import InvalidOptionError, NotEnoughClassesError
 
 Lam = float | Literal["auto"]
 FAMILIARITY = 2.0
@@ -181,3 +181,47 @@ def _positive(lam: Lam) -> float:
     if isinstance(lam, str) or not (np.isfinite(lam) and lam > 0):
         raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
     return float(lam)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One example's origin; an example that was given as features has an empty one."""
+
+    name: str = ""
+    """The path or the number under which it was given."""
+    digest: str = ""
+    """SHA-256 of its pixels, as embedded."""
+    thumbnail: bytes = b""
+    """A small JPEG."""
+
+
+def rows_checked(index: int | Sequence[int], n: int) -> list[int]:
+    """Positions among n examples, each once."""
+    rows = [int(row) for row in np.atleast_1d(np.asarray(index, dtype=np.int64))]
+    outside = [row for row in rows if not 0 <= row < n]
+    if outside:
+        raise InvalidOptionError(f"There is no example {outside[0]}: they are numbered from 0 to {n - 1}.")
+    return sorted(set(rows))
+
+
+def rows_of_label(state: State, label: Any) -> list[int]:
+    """All examples of a class."""
+    rows = np.flatnonzero(state.classes[state.codes] == label)
+    if not len(rows):
+        known = ", ".join(str(each) for each in state.classes[:10])
+        raise InvalidOptionError(f"There is no class {label!r} to forget. The classes are {known}.")
+    return [int(row) for row in rows]
+
+
+def rows_of_image(state: State, image: Any) -> list[int]:
+    """All examples that have the content of this image or, if none has, its name."""
+    name = str(image) if isinstance(image, str | Path) else ""
+    digest = ""
+    if not name or Path(name).is_file():
+        (picture,) = pictures([image])
+        digest = hashlib.sha256(picture.read()).hexdigest()
+    by_content = [row for row, source in enumerate(state.sources) if digest and source.digest == digest]
+    rows = by_content or [row for row, source in enumerate(state.sources) if name and source.name == name]
+    if not rows:
+        raise InvalidOptionError(f"None of the {len(state.sources)} examples is the image {name or 'given'}.")
+    return rows

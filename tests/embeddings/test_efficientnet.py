@@ -12,19 +12,20 @@ import pytest
 import torch
 from PIL import Image
 
+from handful.classifier import FewShotClassifier
+from handful.classifier.embedder import named_embedder
+from handful.embeddings import efficientnet
 from handful.errors import DataError
-from handful.estimator import FewShotClassifier, photographs
-from handful.estimator.embedders import named_embedder
 from handful.pool import folded
-from tests.estimator.drawings import photograph
+from tests.classifier.drawings import photograph
 
 REAL = os.environ.get("HANDFUL_TEST_DATA")
 
-pytest.importorskip(photographs.PACKAGE, reason="needs the extra handful[images]")
+pytest.importorskip(efficientnet.PACKAGE, reason="needs the extra handful[images]")
 
 
 def test_folding_the_batch_norms_changes_no_feature() -> None:
-    network = photographs.load()
+    network = efficientnet.published_efficientnet()
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         features = network(images)
@@ -45,11 +46,11 @@ def test_a_file_of_weights_that_was_changed_is_not_opened(tmp_path: Path, monkey
     package = tmp_path / "changed"
     (package / "models").mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    (package / photographs.WEIGHTS).write_bytes(b"malicious")
+    (package / efficientnet.WEIGHTS).write_bytes(b"malicious")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(photographs, "PACKAGE", "changed")
+    monkeypatch.setattr(efficientnet, "PACKAGE", "changed")
     with pytest.raises(DataError, match="not opened"):
-        photographs.load.__wrapped__()
+        efficientnet.published_efficientnet.__wrapped__()
 
 
 @pytest.mark.data
@@ -57,7 +58,7 @@ def test_a_file_of_weights_that_was_changed_is_not_opened(tmp_path: Path, monkey
 @pytest.mark.skipif(not REAL, reason="HANDFUL_TEST_DATA is not set")
 def test_the_network_sees_what_imagenet_taught_it() -> None:
     archive = zipfile.ZipFile(Path(str(REAL)) / "cifar-fs" / "cifar-fs.zip")
-    embedder, network = named_embedder("photographs"), photographs.load()
+    embedder, network = named_embedder("photographs"), efficientnet.published_efficientnet()
     # ImageNet's numbers of what CIFAR calls by these names; CIFAR's images are 32 pixels wide, so not all are seen
     wanted = {
         "chimpanzee": {365, 366, 367, 369},

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from handful.estimator.classifier import FewShotClassifier
-from handful.estimator.explain import confusion_matrix, confusions, suspects
-from handful.estimator.pictures import Picture, thumbnail
-from handful.estimator.state import State
+from handful.classifier.classifier import FewShotClassifier
+from handful.classifier.examples import State
+from handful.classifier.explain import confusion_matrix, confusions, suspects
+from handful.classifier.inputs import Picture, thumbnail
 from handful.report.gallery import GALLERY_STYLE, Group, Thumb, groups, shades, thumbs, tiles
 from handful.report.page import code, heading, page, paragraph
 

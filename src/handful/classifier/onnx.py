@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from handful.classifier.embedder import Embedder
+from handful.classifier.examples import State
+from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError, HandfulError, InvalidOptionError
-from handful.estimator.embedders import Embedder
-from handful.estimator.preprocessing import Preprocessing
-from handful.estimator.state import State
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 TOLERANCE = 1e-4

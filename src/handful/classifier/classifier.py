@@ -13,22 +13,30 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from handful.errors import InvalidOptionError
-from handful.estimator.calibration import softmax
-from handful.estimator.cholesky import Matrix
-from handful.estimator.embedders import Embedder, choose_embedder
-from handful.estimator.embedding_images import Embedded, embed
-from handful.estimator.file import read_file, write_file
-from handful.estimator.looking import Looking
-from handful.estimator.onnx import export
-from handful.estimator.pictures import Picture, are_pictures, labelled_pictures, pictures
-from handful.estimator.rows import rows_checked, rows_of_image, rows_of_label
-from handful.estimator.sources import Source
-from handful.estimator.state import Lam, Options, State, fit_state
-from handful.estimator.store import cache_folder
+from handful.classifier.answers import ScoreEstimate, estimate_score
+from handful.classifier.cache import cache_folder
+from handful.classifier.cholesky import Matrix
+from handful.classifier.embedder import Embedded, Embedder, choose_embedder, embed
+from handful.classifier.examples import (
+    Lam,
+    Options,
+    Source,
+    State,
+    fit_state,
+    rows_checked,
+    rows_of_image,
+    rows_of_label,
+)
+from handful.classifier.explain import Explanation, explain, suggest
+from handful.classifier.file import read_file, write_file
+from handful.classifier.inputs import Picture, are_pictures, labelled_pictures, pictures
+from handful.classifier.novelty import rejection_threshold
+from handful.classifier.onnx import export
+from handful.classifier.selection import softmax
+from handful.errors import InvalidOptionError, NotEnoughImagesError
 
 
-class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
     Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
@@ -146,6 +154,46 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
             X = self._embedded(X, first=False).features if self.__sklearn_is_fitted__() else X
         return float(super().score(X, y, sample_weight))
 
+    @property
+    def score_estimate_(self) -> ScoreEstimate:
+        """Accuracy by leave-one-out, with its 95% interval."""
+        check_is_fitted(self)
+        state, held = self._state, self._state.held_out
+        right = state.held_out_scores[held].argmax(1) == state.codes[held]
+        return estimate_score(right, state.head.exact)
+
+    def unknown_score(self, X: Any) -> Matrix:
+        """How much each query looks like none of the classes; `unknown_threshold` says from where on it does."""
+        features = self._features(X)
+        return self._state.unknown_scores(features)
+
+    def unknown_threshold(self, false_rejection: float = 0.05) -> float:
+        """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
+        check_is_fitted(self)
+        if not 0 <= false_rejection < 1:
+            raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
+        scores = self._state.held_out_unknown_scores
+        if not len(scores):
+            raise NotEnoughImagesError(
+                "A threshold for unknown queries is set by holding out examples, but every class has one only. "
+                "Give at least one class a second example, or compare unknown_score with a threshold of your own."
+            )
+        return rejection_threshold(scores, false_rejection)
+
+    def explain(self, X: Any = None, k: int = 5) -> Explanation:
+        """The k examples that most look mislabelled, the k most confused pairs of classes and, for queries X, the k
+        nearest examples of each.
+        """
+        check_is_fitted(self)
+        _require_count(k)
+        return explain(self._state, None if X is None else self._features(X), k)
+
+    def suggest(self, X: Any, k: int = 10) -> list[int]:
+        """The positions of the k unlabelled images (or features) that are most worth labelling, best first."""
+        check_is_fitted(self)
+        _require_count(k)
+        return suggest(self._state, self._features(X), k)
+
     def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
         """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.
 
@@ -262,3 +310,8 @@ class FewShotClassifier(Looking, ClassifierMixin, BaseEstimator):  # type: ignor
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+
+
+def _require_count(k: int) -> None:
+    if k < 1:
+        raise InvalidOptionError(f"k must be at least 1, but got {k}.")

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from handful.estimator.cholesky import Matrix, bordered, factor, rank_one, solve_lower, without
+from handful.classifier.cholesky import Matrix, bordered, factor, rank_one, solve_lower, without
 
 REFACTOR_SHARE = 8
 """When more than one in so many examples change at once, a fresh factor is cheaper than as many updates."""

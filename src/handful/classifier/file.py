@@ -13,13 +13,12 @@ from torch import Tensor
 
 from handful import __version__
 from handful.checkpoint import read_checkpoint, write_checkpoint
+from handful.classifier.embedder import Embedder, choose_embedder, named_embedder, trained_embedder
+from handful.classifier.exact_ridge import DualFactor, Factor, PrimalFactor
+from handful.classifier.examples import Options, Source, State
+from handful.classifier.heads import RidgeHead, maker
+from handful.embeddings.preprocessing import preprocessing_from_json
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError
-from handful.estimator.embedders import Embedder, choose_embedder, named_embedder, trained_embedder
-from handful.estimator.exact_ridge import DualFactor, Factor, PrimalFactor
-from handful.estimator.heads import RidgeHead, maker
-from handful.estimator.preprocessing import preprocessing_from_json
-from handful.estimator.sources import Source
-from handful.estimator.state import Options, State
 from handful.recipes import recipe_from_json
 from handful.runs import TrainedModel, build
 

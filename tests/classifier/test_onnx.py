@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
+from handful.classifier import FewShotClassifier, ImageEmbedding, onnx
+from handful.classifier.inputs import pictures, pixels_of
 from handful.errors import DataError, InvalidOptionError
-from handful.estimator import FewShotClassifier, ImageEmbedding, onnx
-from handful.estimator.pictures import pictures, pixels_of
-from tests.estimator.drawings import SHAPES, drawing, write_folder
-from tests.estimator.test_classifier import task
+from tests.classifier.drawings import SHAPES, drawing, write_folder
+from tests.classifier.test_classifier import task
 
 pytestmark = pytest.mark.slow
 

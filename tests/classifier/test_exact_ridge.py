@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from handful.errors import NotPositiveDefiniteError
-from handful.estimator.cholesky import Matrix, bordered, factor, rank_one, without
-from handful.estimator.exact_ridge import (
+from handful.classifier.cholesky import Matrix, bordered, factor, rank_one, without
+from handful.classifier.exact_ridge import (
     DualFactor,
     PrimalFactor,
     added,
@@ -19,7 +18,8 @@ from handful.estimator.exact_ridge import (
     leave_one_out_variances,
     removed,
 )
-from handful.estimator.tuning import Spectrum, choose_lam, size_of
+from handful.classifier.selection import Spectrum, choose_lam, size_of
+from handful.errors import NotPositiveDefiniteError
 
 SHAPES = [(6, 40), (40, 6), (12, 12), (13, 12), (2, 3)]
 """Wide, tall, square, one past square, the smallest."""

@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from handful.estimator import FewShotClassifier
-from handful.estimator.calibration import softmax
+from handful.classifier import FewShotClassifier
+from handful.classifier.selection import softmax
 
 
 @parametrize_with_checks([FewShotClassifier()])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from handful.estimator.cholesky import Matrix
+from handful.classifier.cholesky import Matrix
 
 
 def rejection_threshold(scores: Matrix, share: float) -> float:
