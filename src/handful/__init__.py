@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
-    from handful.estimator import FewShotClassifier, ImageEmbedding
+    from handful.classifier import FewShotClassifier, ImageEmbedding
     from handful.meta.config import Plan
     from handful.meta.engine import keep_freed_memory
     from handful.meta.evaluate import Evaluation, evaluate
@@ -22,9 +22,9 @@ __version__ = "0.1.0"
 _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {
     "Evaluation": "handful.meta.evaluate",
-    "FewShotClassifier": "handful.estimator",
+    "FewShotClassifier": "handful.classifier",
     "FewShotModel": "handful.meta.model",
-    "ImageEmbedding": "handful.estimator",
+    "ImageEmbedding": "handful.classifier",
     "Plan": "handful.meta.config",
     "evaluate": "handful.meta.evaluate",
     "keep_freed_memory": "handful.meta.engine",
