@@ -70,6 +70,7 @@ CASES = [
     Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
     Case("meta-lstm", {"way": WAY, "steps": 2, "hidden": 3}),
     Case("transfer", {"classes": WAY}),
+    Case("transfer", {"classes": WAY, "normalise": False}),
 ]
 
 
