@@ -95,13 +95,13 @@ def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
 
 
 def _reducing(build: Builder) -> Builder:
-    """A builder with one more option, `size`: the embedding is followed by a layer to so many features."""
+    """A builder with one more option, `size`: a layer to `size` features follows the embedding, or none if it is 0."""
 
     def reduced(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
         size = options.get("size", 64)
-        if not isinstance(size, int) or size < 1:
-            raise InvalidOptionError(f"size must be a whole number of at least 1, but got {size!r}.")
-        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size)
+        if not isinstance(size, int) or size < 0:
+            raise InvalidOptionError(f"size must be a whole number of at least 0, but got {size!r}.")
+        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size) if size else embedding
         return build(smaller, image_shape, {key: value for key, value in options.items() if key != "size"})
 
     return reduced
