@@ -65,6 +65,7 @@ CASES = [
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6, "form": "mini-imagenet"}),
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "form": "omniglot", "query_label": "zeros"}),
     Case("snail", {"way": WAY, "shot": 2, "size": 6, "width": 8}),
+    Case("snail", {"way": WAY, "shot": 2, "size": 0, "width": 8, "vote": False, "first_dilation": 2}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "learn_rates": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "first_order": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 2, "rate": 0.1, "statistics": "batch"}),
