@@ -145,6 +145,14 @@ def _maps(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapp
     return maps, {"shape": shape}
 
 
+def _maps_or_network(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    """Feature maps; where their batch norm depends on the episode, the learner owns the network and gets images."""
+    maps, given = _maps(embedding, image_shape, options)
+    if options.get("statistics") != "batch":
+        return maps, {**given, "network": None}
+    return nn.Identity(), {**given, "network": maps}
+
+
 def _way(options: Mapping[str, Option]) -> int:
     way = options.get("way", 5)
     if not isinstance(way, int) or way < 2:
@@ -160,7 +168,7 @@ BUILDERS: dict[str, Builder] = {
     "protonet": _builder("protonet", ProtoNet, _nothing),
     "matching": _builder("matching", MatchingNet, _size_for("context", True)),
     "siamese": _builder("siamese", Siamese, _size),
-    "relation": _builder("relation", RelationNet, _maps),
+    "relation": _builder("relation", RelationNet, _maps_or_network),
     "gnn": _reducing(_builder("gnn", GNN, _size)),
     "snail": _reducing(_builder("snail", SNAIL, _size)),
     "maml": _builder("maml", MAML, _network),
