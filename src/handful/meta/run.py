@@ -39,7 +39,13 @@ def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
     """The untrained model of a recipe; its weights depend on the recipe's seed only."""
     with seeded(recipe.seed):
         embedding = build_embedding(
-            recipe.width, image_shape[0], recipe.norm, recipe.dropout, recipe.concatenate, recipe.shrink
+            recipe.width,
+            image_shape[0],
+            recipe.norm,
+            recipe.dropout,
+            recipe.concatenate,
+            recipe.shrink,
+            side=image_shape[-1],
         )
         built = build_learner(recipe.learner, embedding, image_shape, recipe.options)
         model = FewShotModel(*built, together=recipe.together)
