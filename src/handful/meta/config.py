@@ -47,6 +47,8 @@ class Plan:
     """Episodes averaged in one update."""
     clip: float = 0.0
     """Largest gradient norm; 0 means no clipping."""
+    clip_value: float = 0.0
+    """Largest size of each entry of the gradient; 0 means no clipping."""
     validate_every: int = 500
     """Episodes between two validations; 0 means never."""
     patience: int = 20_000
@@ -56,7 +58,7 @@ class Plan:
         for name in ("episodes", "episodes_per_step", "decay_every"):
             if getattr(self, name) < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
-        for name in ("validate_every", "patience", "clip", "weight_decay", "classify"):
+        for name in ("validate_every", "patience", "clip", "clip_value", "weight_decay", "classify"):
             if getattr(self, name) < 0:
                 raise InvalidOptionError(f"{name} must not be negative, but got {getattr(self, name)}.")
         if not (self.rate > 0 and math.isfinite(self.rate)):
