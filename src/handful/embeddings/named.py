@@ -6,11 +6,13 @@ from typing import Literal
 
 from torch import nn
 
-from handful.embeddings.conv4 import Norm, conv4
+from handful.embeddings.conv4 import WIDTHS, Norm, Width, conv4
+from handful.embeddings.plain import PLAIN, PlainName, plain
 from handful.embeddings.resnet12 import ResNet12
 from handful.errors import InvalidOptionError
 
-Name = Literal["32C", "64C", "wide", "resnet12"]
+OwnName = Literal["gnn-net", "relation-net", "snail-resnet"]
+Name = Literal[Width, PlainName, OwnName, "resnet12"]
 
 
 def build_embedding(
@@ -21,9 +23,16 @@ def build_embedding(
     concatenate: bool = True,
     shrink: bool = True,
 ) -> nn.Module:
-    """The paper's convolutional network by its width, or ResNet-12, which has batch norm and one output only."""
-    if name != "resnet12":
+    """The paper's convolutional network by its width, or another by its name: those have one output only.
+
+    `gnn-net`, `relation-net` and `snail-resnet` have the dropout of their originals, whatever is asked for.
+    """
+    if name in WIDTHS:
         return conv4(name, channels, norm, dropout, concatenate, shrink)
+    if name in PLAIN:
+        return plain(name, channels, norm, dropout)
     if norm != "batch":
-        raise InvalidOptionError(f"ResNet-12 comes with batch norm only, but got norm = '{norm}'.")
-    return ResNet12(channels, dropout=dropout)
+        raise InvalidOptionError(f"{name} comes with batch norm only, but got norm = '{norm}'.")
+    if name == "resnet12":
+        return ResNet12(channels, dropout=dropout)
+    raise InvalidOptionError(f"There is no embedding '{name}'.")

@@ -93,6 +93,21 @@ class Plan:
 
 
 Option = bool | int | float | str
+Network = Literal[
+    "32C",
+    "64C",
+    "wide",
+    "plain-32C",
+    "plain-64C",
+    "maml-32C",
+    "maml-64C",
+    "maml-64C-strided",
+    "gnn-net",
+    "relation-net",
+    "snail-resnet",
+    "resnet12",
+]
+"""Embeddings by name, without importing them: the same names as `handful.embeddings.named.Name`."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +118,8 @@ class Recipe:
     """A data set's name, or the path of a folder of class folders."""
     split: str = ""
     """Which of the data set's splits by class; empty for its default."""
-    width: Literal["32C", "64C", "wide", "resnet12"] = "64C"
-    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or a ResNet-12."""
+    width: Network = "64C"
+    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or another network."""
     norm: Literal["batch", "group", "group-unbiased"] = "batch"
     """Normalisation after each convolution; group-unbiased divides by the unbiased variance, as the authors' code."""
     norm_start: Literal["ones", "uniform"] = "ones"
