@@ -18,8 +18,8 @@ class Plan:
 
     episodes: int = 120_000
     """Episodes to train for at most."""
-    optimiser: Literal["adam", "sgd"] = "adam"
-    """Adam, or stochastic gradient descent with Nesterov's momentum."""
+    optimiser: Literal["adam", "adam-l2", "sgd"] = "adam"
+    """Adam, the same with weight decay as part of the gradient, or gradient descent with Nesterov's momentum."""
     rate: float = 5e-3
     """The initial learning rate."""
     momentum: float = 0.9
@@ -31,7 +31,7 @@ class Plan:
     decay_every: int = 2_000
     """Episodes between two steps of the step schedule."""
     weight_decay: float = 0.0
-    """Weight decay on weights of two or more dimensions: decoupled from Adam's steps, part of the gradient for sgd."""
+    """Weight decay on weights of two or more dimensions: decoupled from adam's steps, else part of the gradient."""
     label_smoothing: float = 0.0
     """Share of each query's target that is spread over all classes."""
     classify: float = 0.0
