@@ -11,7 +11,7 @@ from torch import nn
 from handful.embeddings.named import Name, build_embedding
 from handful.embeddings.plain import Plain, PlainName, plain
 from handful.errors import InvalidOptionError, ShapeError
-from handful.recipes.recipe import Network
+from handful.meta.config import Network
 
 
 @pytest.mark.parametrize(("pixels", "positions"), [(28, 1), (32, 4), (84, 25)])

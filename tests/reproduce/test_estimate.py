@@ -27,7 +27,7 @@ def test_hours_follow_from_the_plan(tmp_path: Path) -> None:
 def test_an_update_timed_episode_by_episode_counts_as_many_operations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = job("cifar-fs/gnn-64C-5shot/authors", 0, tmp_path, Departures(4, width="32C"))
+    run = job("cifar-fs/gnn-net-5shot/authors", 0, tmp_path, Departures(4, width="32C"))
     data = stand_in("cifar-fs")
     whole = estimate(run, data).operations
     monkeypatch.setattr(module, "MOST_PIXELS", 1)
