@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from handful.episodes import EpisodeSampler, RandomShots
-from handful.recipes import NAMED, Recipe
-from handful.recipes.settings import setting_of
-from handful.reproduce.estimate import stand_in
 from handful.meta.run import build
 from handful.meta.state import TrainingState
 from handful.meta.train import train
+from handful.recipes import NAMED, Recipe
+from handful.recipes.settings import setting_of
+from handful.reproduce.estimate import stand_in
 
 
 def small(recipe: Recipe) -> Recipe:

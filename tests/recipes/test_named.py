@@ -7,7 +7,6 @@ import json
 import pytest
 
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.meta.run import build
 from handful.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
 from handful.recipes.ours import SWITCHES
 from handful.recipes.settings import setting_of
