@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from handful.embeddings import ResNet12
-from handful.embeddings.named import build_embedding
+from handful.embeddings.registry import build_embedding
 from handful.embeddings.resnet12 import DropBlock
 from handful.errors import InvalidOptionError, ShapeError
 

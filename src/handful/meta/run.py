@@ -19,6 +19,7 @@ from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.files import write_atomically
+from handful.learners.network import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Recipe, recipe_from_json
@@ -57,7 +58,7 @@ def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
 def start_gammas_uniformly(model: nn.Module) -> None:
     """Draw the scales of every batch norm uniformly from (0, 1), where PyTorch before 1.2 let them start."""
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and module.affine:
+        if isinstance(module, EpisodeNorm) or (isinstance(module, _BatchNorm) and module.affine):
             nn.init.uniform_(module.weight)
 
 
