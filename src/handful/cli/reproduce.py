@@ -40,7 +40,10 @@ class Reproduce:
     target: Positional[Target]
     """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing."""
     budget: float = 0.0
-    """Minutes to train for in all, shared out among the runs; they go on next time. 0: until all are complete."""
+    """Minutes to train for in all, shared out among the runs; they go on next time. 0: no limit."""
+    until: Literal["complete", "end"] = "complete"
+    """Where a run stops by itself: once it is complete (patience is exhausted, all episodes are trained, or less than
+    0.5% of the summed learning rate of a step schedule is left), or only at the end of its plan."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
     variant: tuple[Variant, ...] = ("authors",)
@@ -112,6 +115,7 @@ class Reproduce:
             variants=self.variant,
             seeds=self.seeds,
             minutes=self.budget,
+            until=self.until,
             departures=Departures(
                 self.episodes,
                 tuple(_pair("--episodes-of", pair) for pair in self.episodes_of),

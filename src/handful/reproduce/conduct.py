@@ -15,7 +15,7 @@ from handful.errors import DataError
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
-from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Watch, advance, job, standing
+from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
@@ -33,6 +33,7 @@ class Options:
     variants: tuple[str, ...] = ("authors",)
     seeds: int = 1
     minutes: float = 0.0
+    until: Until = "complete"
     departures: Departures = AS_IT_IS
     test_episodes: int = 10_000
     test_episodes_of: tuple[tuple[str, int], ...] = ()
@@ -136,19 +137,24 @@ def train_all(
 ) -> dict[Path, Manifest]:
     """Train each run; those that are not over share the minutes, and what one does not need goes to those after it."""
     end = time.perf_counter() + 60 * options.minutes
-    left = [not standing(each).over for each in jobs]
+    left = [not _ended(standing(each), options.until) for each in jobs]
     manifests: dict[Path, Manifest] = {}
     for number, each in enumerate(jobs):
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
-        manifest = advance(each, source.benchmark, source.content, share, options.device, watch)
+        manifest = advance(each, source.benchmark, source.content, share, options.device, watch, options.until)
         manifests[each.folder] = manifest
         say(f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}: {_told(manifest)}")
     return manifests
 
 
+def _ended(standing: Standing, until: Until) -> bool:
+    return standing.complete if until == "complete" else standing.over
+
+
 def _told(manifest: Manifest) -> str:
-    return f"{manifest.shortfall or 'complete'} (minutes of training: {minutes_told(manifest)})"
+    changes = f"{manifest.changes}; " if manifest.changes else ""
+    return f"{changes}{manifest.completion} (minutes of training: {minutes_told(manifest)})"
 
 
 def draw_sets(
@@ -179,6 +185,6 @@ def _scores(
             measured = measure(each.folder, sets[cell.column], options.checkpoint, options.device, first)
             if measured is not None:
                 run = manifests[each.folder]  # which may fill another row too, under another name
-                own = replace(run, name=each.name, planned=each.planned, changes=each.changes)
+                own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)
                 found.append(Score(own, measured, each.folder))
     return tuple(found)
