@@ -12,6 +12,7 @@ import torch
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
+from handful.recipes import NAMED
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
@@ -58,17 +59,7 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     jobs = wanted_jobs(planned, sources)
     manifests = train_all(jobs, sources, options, say, watch)
     sets = draw_sets(experiment, sources, options, say)
-    cells = tuple(
-        Cell(
-            cell.row,
-            cell.column,
-            cell.variant,
-            cell.recipe,
-            cell.published,
-            _scores(cell, own, sets, manifests, options),
-        )
-        for cell, own in planned
-    )
+    cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [_why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
@@ -87,7 +78,7 @@ Planned = tuple[Cell, tuple[Job, ...]]
 def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
 
-    Rows whose recipes are the same share a run.
+    Rows whose recipes are the same share a run. A cell with another network than its row's has no published number.
     """
     planned: list[Planned] = []
     folders: dict[str, Path] = {}
@@ -103,7 +94,10 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
                 found = True
                 made = (job(name, seed, options.out, options.departures) for seed in range(options.seeds))
                 runs = tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in made)
-                planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
+                width = options.departures.width
+                other = width if width not in (None, NAMED[name].recipe.width) else None  # then it is another row
+                number = None if other else row.numbers[index]
+                planned.append((Cell(row, column, variant, name, number, (), other or ""), runs))
             if not found and row.numbers[index] is not None:
                 planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
     return planned
