@@ -30,7 +30,10 @@ Target = Literal[
     "appendix-a",
     "ablation",
     "estimates",
+    "verify",
 ]
+
+WITH_PATH = ("verify",)
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,15 @@ class Reproduce:
     """Train what a table or figure of the paper needs, test it on the same episodes, and compare with the print."""
 
     target: Positional[Target]
-    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing."""
+    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing; `verify
+    PATH` recomputes every figure of the reports below a folder from the per-episode counts beside them."""
+    path: Positional[Path | None] = None
+    """For `verify`: a report, or a folder of reports."""
     budget: float = 0.0
-    """Minutes to train for in all, shared out among the runs; they go on next time. 0: until all are complete."""
+    """Minutes to train for in all, shared out among the runs; they go on next time. 0: no limit."""
+    until: Literal["complete", "end"] = "complete"
+    """Where a run stops by itself: once it is complete (patience is exhausted, all episodes are trained, or less than
+    0.5% of the summed learning rate of a step schedule is left), or only at the end of its plan."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
     variant: tuple[Variant, ...] = ("authors",)
@@ -74,6 +83,21 @@ class Reproduce:
 
     def run(self) -> int:
         """Do it, or say what it would take."""
+        self._check()
+        if self.target == "verify":
+            return self._verify()
+        device = prepare(self.device, self.threads).device
+        if self.target == "table4":
+            return self._timing()
+        if self.target == "estimates":
+            return self._estimates(device)
+        return self._estimate(device) if self.dry_run else self._conduct(device)
+
+    def _check(self) -> None:
+        if self.path is not None and self.target not in WITH_PATH:
+            raise InvalidOptionError(
+                f"{self.target} takes no path, but got {self.path}. Say where to write with --out."
+            )
         for name in ("budget", "episodes", "validate_every"):
             value = getattr(self, name) or 0
             if value < 0:
@@ -83,12 +107,17 @@ class Reproduce:
                 f"--seeds must be at least 1 and --test-episodes at least 2, but got {self.seeds} and "
                 f"{self.test_episodes}."
             )
-        device = prepare(self.device, self.threads).device
-        if self.target == "table4":
-            return self._timing()
-        if self.target == "estimates":
-            return self._estimates(device)
-        return self._estimate(device) if self.dry_run else self._conduct(device)
+
+    def _verify(self) -> int:
+        from handful.reproduce.verify import reports_below, verify
+
+        verified = [verify(path) for path in reports_below(self.path or self.out)]
+        for each in verified:
+            _say(str(each))
+        wrong, excused = (sum(bool(getattr(each, word)) for each in verified) for word in ("complaint", "excuse"))
+        same, figures = len(verified) - wrong - excused, sum(each.figures for each in verified)
+        _say(f"{same} reports recomputed ({figures:,} figures), {excused} without counts, {wrong} wrong.")
+        return 2 if wrong else 0
 
     def _conduct(self, device: torch.device) -> int:
         from handful.reproduce.conduct import conduct
@@ -112,6 +141,7 @@ class Reproduce:
             variants=self.variant,
             seeds=self.seeds,
             minutes=self.budget,
+            until=self.until,
             departures=Departures(
                 self.episodes,
                 tuple(_pair("--episodes-of", pair) for pair in self.episodes_of),
