@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 
 Norm = Literal["batch", "group"]
@@ -94,7 +95,7 @@ def conv4(
 def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -> nn.Sequential:
     normalise = nn.BatchNorm2d(fan_out) if norm == "batch" else nn.GroupNorm(GROUPS, fan_out)
     layers: list[nn.Module] = [
-        nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1),
+        Conv3x3(fan_in, fan_out),
         normalise,
         nn.MaxPool2d(2, stride=stride),
         nn.LeakyReLU(LEAK),
