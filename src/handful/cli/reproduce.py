@@ -59,7 +59,7 @@ class Reproduce:
     out: Path = Path("runs/reproduce")
     """Folder for the runs and the report; runs are shared between tables."""
     dry_run: bool = False
-    """Train nothing: list the runs with the time that they would take, from a short measurement."""
+    """Train nothing: list every row with the time to its completion, or why it cannot run now."""
     episodes: int = 0
     """Cut every run short at so many episodes, and say so in the report; a cosine schedule ends there. 0: no cut."""
     episodes_of: tuple[str, ...] = ()
@@ -123,11 +123,12 @@ class Reproduce:
         from handful.reproduce.conduct import conduct
         from handful.reproduce.experiments import EXPERIMENTS, narrowed
         from handful.reproduce.tables import summary
+        from handful.reproduce.weights import keep_weights
         from handful.reproduce.write import write_report
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
         results = conduct(experiment, self._options(device), _command(), _say, watched)
-        for path in write_report(results, self.out):
+        for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
         _say(summary(results))
         return 0
@@ -172,6 +173,7 @@ class Reproduce:
         return 0
 
     def _timing(self) -> int:
+        from handful.reproduce.forecast import time_told
         from handful.reproduce.timing import ROWS, time_rows
         from handful.reproduce.timing_report import write_timing
 
@@ -182,8 +184,11 @@ class Reproduce:
             raise InvalidOptionError(f"No row of table4 matches. Its rows: {', '.join(row.label for row in ROWS)}.")
         seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
         if self.dry_run:
-            _say("A few episodes of each row, scaled up:")
-            time_rows(rows, 1.0, _say)
+            _say(
+                f"Table 4: {len(rows)} rows, on noise images; no data set is needed. A few episodes of each, scaled up:"
+            )
+            timed = time_rows(rows, 0.5, _say, both=False)
+            _say(f"All together: {time_told(sum(each.by_episode.seconds for each in timed))} and the images once.")
             return 0
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")

@@ -61,12 +61,13 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     sets = draw_sets(experiment, sources, options, say)
     cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
-    absent += [_why_not(cell, options) for cell, own in planned if not own]
+    absent += [why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 
-def _why_not(cell: Cell, options: Options) -> str:
+def why_not(cell: Cell, options: Options) -> str:
+    """Why a cell has no run."""
     if not cell.row.stems:
         return f"{cell.row.label}: quoted by the paper from elsewhere, not rerun"
     return f"{cell.row.label}: no recipe on {cell.column.group} in the variants {', '.join(options.variants)}"

@@ -12,6 +12,7 @@ from handful.data.table import Benchmark, ImageTable
 from handful.evaluation import evaluate
 from handful.pool import embed_rows, folded
 from handful.recipes import Recipe
+from handful.reproduce.completeness import complete_at
 from handful.reproduce.jobs import Job, Standing, standing
 from handful.runs import Run
 from handful.training import train
@@ -27,6 +28,11 @@ MOST_PIXELS = 2_000_000
 """Updates of several episodes with more pixels than this are timed one episode at a time."""
 VAL_IMAGES = 200
 """Images that are embedded to time a validation."""
+QUICK_PIXELS = 60_000
+"""Pixels of an episode that a quick estimate aims at; more are scaled up."""
+QUICK_VAL_IMAGES = 40
+ADAPTING = ("maml", "anil", "meta-lstm")
+"""Learners whose time is not in proportion to an episode's images: support and query cost differently."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,15 @@ class Estimate:
     @property
     def seconds(self) -> float:
         """Expected seconds until the run is complete, if patience does not end it sooner."""
-        return 0.0 if self.done.over else self._seconds(self.job.recipe.plan.episodes - self.done.episodes)
+        return 0.0 if self.done.complete else self._seconds(max(0, self.end - self.done.episodes))
+
+    @property
+    def end(self) -> int:
+        """The episode at which the run is complete, or at which it was asked to end."""
+        plan = self.job.recipe.plan
+        complete = complete_at(self.job.whole_plan)
+        every = plan.validate_every or 1
+        return min(plan.episodes, -(-complete // every) * every)
 
     @property
     def whole(self) -> float:
@@ -81,9 +95,14 @@ class Estimate:
         return "noise of the same size, for the data set is not there" if self.on_noise else "the data set itself"
 
 
-def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
-    """Time a few updates and a validation of a run in a folder that is never written."""
+def estimate(job: Job, benchmark: Benchmark | None, quick: bool = False) -> Estimate:
+    """Time a few updates and a validation of a run in a folder that is never written.
+
+    A `quick` one takes a single pass over a small episode and scales it up by the number of images.
+    """
     data = benchmark if benchmark is not None else stand_in(job.recipe.data)
+    if quick:
+        return _quick(job, data, benchmark is None)
     at_once = _at_once(job.recipe, data)
     quiet = replace(job.recipe, plan=replace(job.recipe.plan, validate_every=0, episodes_per_step=at_once))
     run = Run(job.folder, quiet, data)
@@ -98,6 +117,41 @@ def estimate(job: Job, benchmark: Benchmark | None) -> Estimate:
     parts = job.recipe.plan.episodes_per_step / at_once
     update = parts * (time.perf_counter() - begun) / max(1, count)
     return Estimate(job, standing(job), update, _validation(run, data), parts * operations, benchmark is None)
+
+
+def _quick(job: Job, data: Benchmark, noise: bool) -> Estimate:
+    """One pass forward and back over a small episode, scaled up to an update; the optimiser's own time is left out."""
+    recipe = _smaller(job.recipe, data)
+    run = Run(job.folder, replace(recipe, plan=replace(recipe.plan, validate_every=0, episodes_per_step=1)), data)
+    begun = time.perf_counter()
+    operations = _operations(run)
+    scale = job.recipe.plan.episodes_per_step * _effort(job.recipe) / _effort(recipe)
+    update = scale * (time.perf_counter() - begun)
+    if not job.recipe.plan.validate_every:
+        validation = 0.0
+    elif recipe.learner in ADAPTING:  # each validation episode adapts, without the second pass of a gradient of it
+        episodes = recipe.val_episodes * len(recipe.val_shots)
+        validation = episodes * update / job.recipe.plan.episodes_per_step / 3
+    else:
+        validation = _validation(run, data, QUICK_VAL_IMAGES)
+    return Estimate(job, standing(job), update, validation, scale * operations, noise)
+
+
+def _smaller(recipe: Recipe, data: Benchmark) -> Recipe:
+    """The recipe with fewer images in an episode."""
+    _, height, width = data.train.image_shape
+    most = QUICK_PIXELS // (height * width)
+    images = max(recipe.max_shot + 1, min(recipe.images_per_class, most // recipe.way))
+    way = recipe.way if "way" in recipe.options else max(2, min(recipe.way, most // images))
+    return replace(recipe, way=way, images_per_class=images)
+
+
+def _effort(recipe: Recipe) -> float:
+    """What the time of an episode is in proportion to: its images, each support image once more for each inner step."""
+    if recipe.learner not in ADAPTING:
+        return recipe.way * recipe.images_per_class
+    steps = float(recipe.options.get("steps", 5))
+    return recipe.way * (2 * steps * recipe.max_shot + recipe.images_per_class - recipe.max_shot)
 
 
 def _at_once(recipe: Recipe, data: Benchmark) -> int:
@@ -119,13 +173,13 @@ def _operations(run: Run) -> float:
     return float(counter.get_total_flops())
 
 
-def _validation(run: Run, data: Benchmark) -> float:
+def _validation(run: Run, data: Benchmark, images: int = VAL_IMAGES) -> float:
     """Seconds to embed the validation split and solve its episodes, scaled up from some 200 images and 2 episodes."""
     recipe, model = run.recipe, run.model.eval()
     part = replace(data.val, members=data.val.members[: recipe.val_way])
     network = folded(model.embedding)
     begun = time.perf_counter()
-    features = embed_rows(network, part, part.rows[:VAL_IMAGES])
+    features = embed_rows(network, part, part.rows[:images])
     embedding = (time.perf_counter() - begun) * _val_images(recipe.data, data) / len(features)
     pool = features[torch.arange(len(part.rows)) % len(features)]  # what they show does not matter for the time
     query = min(recipe.val_query, int(part.counts.min()) - max(recipe.val_shots))
