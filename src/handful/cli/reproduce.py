@@ -31,9 +31,11 @@ Target = Literal[
     "ablation",
     "estimates",
     "verify",
+    "queue",
+    "status",
 ]
 
-WITH_PATH = ("verify",)
+WITH_PATH = ("verify", "queue")
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class Reproduce:
 
     target: Positional[Target]
     """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing; `verify
-    PATH` recomputes every figure of the reports below a folder from the per-episode counts beside them."""
+    PATH` recomputes every figure of the reports below a folder from the per-episode counts beside them; `queue FILE`
+    works off a file with one such command per line; `status` shows how far all runs below --out are."""
     path: Positional[Path | None] = None
-    """For `verify`: a report, or a folder of reports."""
+    """For `verify`: a report, or a folder of reports; for `queue`: the file of commands."""
     budget: float = 0.0
     """Minutes to train for in all, shared out among the runs; they go on next time. 0: no limit."""
     until: Literal["complete", "end"] = "complete"
@@ -80,12 +83,20 @@ class Reproduce:
     """Where to compute."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
+    wait: bool = False
+    """Wait for runs that another process is training; they are left out otherwise."""
+    processes: int = 1
+    """For `queue`: commands to run at a time; several get one thread each."""
 
     def run(self) -> int:
         """Do it, or say what it would take."""
         self._check()
         if self.target == "verify":
             return self._verify()
+        if self.target == "queue":
+            return self._queue()
+        if self.target == "status":
+            return self._status()
         device = prepare(self.device, self.threads)
         if self.target == "table4":
             return self._timing()
@@ -119,6 +130,27 @@ class Reproduce:
         _say(f"{same} reports recomputed ({figures:,} figures), {excused} without counts, {wrong} wrong.")
         return 2 if wrong else 0
 
+    def _queue(self) -> int:
+        from handful.reproduce.queue import work_off
+
+        if self.path is None or self.processes < 1:
+            raise InvalidOptionError("queue takes a file of commands, and --processes of at least 1.")
+        failed = work_off(self.path, self.processes, self.out, _say)
+        _say(f"{failed} jobs failed; start the queue again to try them again." if failed else "All jobs are done.")
+        return 2 if failed else 0
+
+    def _status(self) -> int:
+        from handful.reproduce.status import runs_below
+
+        found = runs_below(self.out)
+        for each in found:
+            _say(str(each))
+        complete, running = (
+            sum(each) for each in ([s.completion.complete for s in found], [bool(s.holder) for s in found])
+        )
+        _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
+        return 0
+
     def _conduct(self, device: torch.device) -> int:
         from handful.reproduce.conduct import conduct
         from handful.reproduce.experiments import EXPERIMENTS, narrowed
@@ -143,6 +175,7 @@ class Reproduce:
             seeds=self.seeds,
             minutes=self.budget,
             until=self.until,
+            wait=self.wait,
             departures=Departures(
                 self.episodes,
                 tuple(_pair("--episodes-of", pair) for pair in self.episodes_of),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -123,8 +124,9 @@ def _quick(job: Job, data: Benchmark, noise: bool) -> Estimate:
     """One pass forward and back over a small episode, scaled up to an update; the optimiser's own time is left out."""
     recipe = _smaller(job.recipe, data)
     run = Run(job.folder, replace(recipe, plan=replace(recipe.plan, validate_every=0, episodes_per_step=1)), data)
+    operations = _operations(run)  # and a first pass, which warms up
     begun = time.perf_counter()
-    operations = _operations(run)
+    _pass(run)
     scale = job.recipe.plan.episodes_per_step * _effort(job.recipe) / _effort(recipe)
     update = scale * (time.perf_counter() - begun)
     if not job.recipe.plan.validate_every:
@@ -164,13 +166,18 @@ def _at_once(recipe: Recipe, data: Benchmark) -> int:
 
 def _operations(run: Run) -> float:
     """Floating-point operations of one update, as torch counts them."""
+    with FlopCounterMode(display=False) as counter:
+        _pass(run)
+    return float(counter.get_total_flops())
+
+
+def _pass(run: Run) -> None:
+    """Forward and back over the episodes of one update."""
     model, count = run.model, run.recipe.plan.episodes_per_step
     episode = model.learner.pose(run.episodes.batch(0, count))
     model.train()
-    with FlopCounterMode(display=False) as counter:
-        model.learner.objective(model(episode), episode.query.targets).backward()
+    model.learner.objective(model(episode), episode.query.targets).backward()
     model.zero_grad(set_to_none=True)
-    return float(counter.get_total_flops())
 
 
 def _validation(run: Run, data: Benchmark, images: int = VAL_IMAGES) -> float:
@@ -196,6 +203,7 @@ def _val_images(name: str, data: Benchmark) -> int:
     return len(data.val.rows)
 
 
+@lru_cache
 def stand_in(name: str, per_class: int = 60) -> Benchmark:
     """Noise in the shape of a benchmark that is not there: as many training classes, fewer images."""
     channels, height, width = SHAPES[name]

@@ -10,7 +10,7 @@ from handful.data.table import Benchmark
 from handful.errors import DataError, HandfulError
 from handful.recipes import Recipe
 from handful.reproduce.conduct import Options, Planned, plan_cells, why_not
-from handful.reproduce.estimate import GPU_FLOPS, SHAPES, Estimate, estimate
+from handful.reproduce.estimate import ADAPTING, GPU_FLOPS, SHAPES, Estimate, estimate
 from handful.reproduce.experiments import Experiment
 from handful.reproduce.jobs import Job
 
@@ -61,6 +61,8 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     rows = list(dict.fromkeys(cell.row.label for cell, _ in planned))
     yield f"{experiment.title}: {len(rows)} rows, {len(jobs)} runs"
     costs: dict[str, Estimate] = {}
+    for job in sorted(jobs.values(), key=_expense):  # the dear ones last, in case time runs out
+        prices.of(job)
     for label in rows:
         yield label
         for line in dict.fromkeys(
@@ -69,6 +71,12 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
             yield f"  {line}"
     yield from _totals(list(costs.values()), options)
     yield from (f"Data that is not there: {reason}" for reason in prices.missing.values())
+
+
+def _expense(job: Job) -> tuple[bool, int, bool]:
+    """What makes a run dear to time: inner steps, large images, a wide network."""
+    recipe = job.recipe
+    return recipe.learner in ADAPTING, SHAPES.get(recipe.data, (0, 0, 0))[-1], recipe.width != "64C"
 
 
 def _row(planned: list[Planned], options: Options, prices: Prices, costs: dict[str, Estimate]) -> Iterator[str]:
