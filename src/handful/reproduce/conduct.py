@@ -18,6 +18,7 @@ from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
 from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
+from handful.reproduce.lock import BusyError
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
@@ -35,6 +36,8 @@ class Options:
     seeds: int = 1
     minutes: float = 0.0
     until: Until = "complete"
+    wait: bool = False
+    """Whether to wait for runs that other processes train; they are left out otherwise."""
     departures: Departures = AS_IT_IS
     test_episodes: int = 10_000
     test_episodes_of: tuple[tuple[str, int], ...] = ()
@@ -61,12 +64,16 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     sets = draw_sets(experiment, sources, options, say)
     cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
-    absent += [_why_not(cell, options) for cell, own in planned if not own]
+    absent += [why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
+    absent += [
+        f"{each.name}, seed {each.recipe.seed}: trained elsewhere" for each in jobs if each.folder not in manifests
+    ]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 
-def _why_not(cell: Cell, options: Options) -> str:
+def why_not(cell: Cell, options: Options) -> str:
+    """Why a cell has no run."""
     if not cell.row.stems:
         return f"{cell.row.label}: quoted by the paper from elsewhere, not rerun"
     return f"{cell.row.label}: no recipe on {cell.column.group} in the variants {', '.join(options.variants)}"
@@ -133,12 +140,21 @@ def train_all(
     end = time.perf_counter() + 60 * options.minutes
     left = [not _ended(standing(each), options.until) for each in jobs]
     manifests: dict[Path, Manifest] = {}
+    busy: list[str] = []
     for number, each in enumerate(jobs):
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
-        manifest = advance(each, source.benchmark, source.content, share, options.device, watch, options.until)
-        manifests[each.folder] = manifest
-        say(f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}: {_told(manifest)}")
+        name = f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}"
+        kind = (share, options.device, watch, options.until, options.wait)
+        try:
+            manifests[each.folder] = advance(each, source.benchmark, source.content, *kind)
+        except BusyError as error:
+            busy.append(str(error))
+            say(f"{name}: {error}")
+            continue
+        say(f"{name}: {_told(manifests[each.folder])}")
+    if busy and not manifests:
+        raise BusyError(f"All runs are being trained already. {busy[0]}")
     return manifests
 
 

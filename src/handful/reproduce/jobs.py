@@ -26,10 +26,13 @@ from handful.meta.train import Progress
 from handful.recipes import NAMED, Recipe
 from handful.recipes.settings import Schedule, Width
 from handful.reproduce.completeness import complete_at
+from handful.reproduce.lock import held
 from handful.reproduce.manifest import Manifest, Record
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Shows a named training of so many episodes while it passes the progress on."""
+NOTE_SECONDS = 60.0
+"""Longest time between two records of a run's progress."""
 Until = Literal["complete", "end"]
 """Where training stops by itself: when the run is complete, or at the end of its plan."""
 
@@ -177,13 +180,25 @@ def advance(
     device: torch.device,
     watch: Watch,
     until: Until = "complete",
+    wait: bool = False,
 ) -> Manifest:
     """Train from where the run stands until it is complete, or for this many seconds (0: no limit); its manifest.
 
     `until` "end" goes on to the last episode or the end of patience. A loss that is not finite ends the run; that is a
-    result too, and the manifest says so.
+    result too, and the manifest says so. A run that another process trains is refused, or waited for.
     """
+<<<<<<< HEAD
     run = Run(job.folder, job.recipe, benchmark, Engine(device))
+=======
+    with held(job.folder, wait):
+        return _advance(job, benchmark, content, seconds, device, watch, until)
+
+
+def _advance(
+    job: Job, benchmark: Benchmark, content: str, seconds: float, device: torch.device, watch: Watch, until: Until
+) -> Manifest:
+    run = Run(job.folder, job.recipe, benchmark, device)
+>>>>>>> 111a0a701dc26ba7c584b8fd3db4403feaf52d8a
     _resume(run) if (job.folder / RECIPE).exists() else run.start()
     base = Manifest(
         job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered
@@ -191,10 +206,12 @@ def advance(
     record = Record(base, run)
     if until == "complete" and _may_end(job, run.state.episode):
         return record.write()
+    noted = 0.0
     try:
         for progress in watch(job.name, job.recipe.plan.episodes, steps := run.train()):
-            if progress.scores:
+            if progress.scores or progress.seconds - noted > NOTE_SECONDS:
                 record.write()
+                noted = progress.seconds
             done = until == "complete" and _may_end(job, progress.episode)
             if done or (seconds and progress.seconds > seconds):
                 steps.close()
