@@ -21,7 +21,7 @@ from benchmarks.estimator_constants_report import Constant, Measured, report, ve
 from benchmarks.own_images import QUERIES, Task, families_of, features_of, matched_accuracy, over_tasks, tasks
 from benchmarks.own_images_report import FALSE_REJECTION
 from handful import FewShotClassifier, data
-from handful.data.cache import data_root
+from handful._io import data_root, write_atomically
 from handful.estimator import calibration, tuning
 from handful.estimator.calibration import Labels, calibrate, log_softmax
 from handful.estimator.cholesky import Matrix
@@ -31,7 +31,6 @@ from handful.estimator.heads import MAKERS, LogisticHead, PrototypeHead, RidgeHe
 from handful.estimator.scores import balanced, held_out_shares
 from handful.estimator.state import FAMILIARITY
 from handful.estimator.tuning import GRID, Spectrum, prior_cost, size_of
-from handful.files import write_atomically
 
 SEED = 4000
 """Far from the seeds of benchmarks.own_images, though the classes differ anyway."""

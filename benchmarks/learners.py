@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 
 from handful import FewShotModel, __version__
+from handful._io import write_atomically
 from handful.allocator import keep_freed_memory
 from handful.embeddings import build_embedding
 from handful.episodes import Episode, LabelledSet
-from handful.files import write_atomically
 from handful.learners.registry import build_learner
 from handful.recipes.learners import QUICK, Quick
 from handful.reproduce.published import TABLE_4

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from handful import __version__, data, evaluate
+from handful._io import write_atomically
 from handful.allocator import keep_freed_memory
 from handful.data.table import Benchmark
 from handful.episodes import EpisodeSampler, RandomShots
-from handful.files import write_atomically
 from handful.pool import embed_pool
 from handful.recipes import Recipe
 from handful.recipes.learners import QUICK

@@ -30,14 +30,13 @@ from tqdm import tqdm
 
 from benchmarks.own_images_report import FALSE_REJECTION, OURS, plot, report, summary
 from handful import FewShotClassifier, data
-from handful.data.cache import data_root
+from handful._io import data_root, write_atomically
 from handful.data.table import ClassDataset
 from handful.estimator.calibration import Labels, expected_calibration_error, softmax
 from handful.estimator.cholesky import Matrix
 from handful.estimator.embedders import Embedder, named_embedder
 from handful.estimator.embedding_images import embed
 from handful.estimator.pictures import pictures
-from handful.files import write_atomically
 
 IMAGES_A_CLASS = 60
 FEWEST_CLASSES = 20

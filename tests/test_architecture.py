@@ -10,7 +10,7 @@ import pytest
 import handful
 
 ROOT = Path(handful.__file__).parent
-ORDER = """errors files allocator solvers plan data episodes embeddings learners model metrics averaging training pool
+ORDER = """errors _io allocator solvers plan data episodes embeddings learners model metrics averaging training pool
 routes products scoring evaluation checkpoint recipes runs report reproduce demo estimator cli"""
 LAYERS = ORDER.split()
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))

@@ -12,10 +12,10 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from handful import data
+from handful._io import write_atomically
 from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.evaluation import Evaluation, evaluate
-from handful.files import write_atomically
 from handful.learners import ProtoNet
 from handful.model import FewShotModel
 from handful.plan import Plan

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from handful import __version__, data
+from handful._io import write_atomically
 from handful.checkpoint import read_checkpoint, write_checkpoint
 from handful.data.augment import Compose, Crop, Flip, Jitter
 from handful.data.table import Benchmark
@@ -19,7 +20,6 @@ from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.evaluation import DEFAULT_MEMORY, evaluate
-from handful.files import write_atomically
 from handful.learners.registry import build_learner
 from handful.model import FewShotModel
 from handful.pool import embed_pool_within

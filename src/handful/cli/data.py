@@ -18,8 +18,8 @@ class List:
 
     def run(self) -> int:
         """Print a line for each data set, known or packed."""
+        from handful._io import data_root
         from handful.data.add import catalogue
-        from handful.data.cache import data_root
 
         root = data_root(self.data)
         print(f"Data sets in {root}:")
@@ -57,8 +57,8 @@ class Add:
         """Add it and say what it has."""
         import sys
 
+        from handful._io import data_root
         from handful.data.add import add, describe
-        from handful.data.cache import data_root
         from handful.data.sources.folder import FolderOptions
 
         options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
@@ -85,8 +85,8 @@ class Check:
         """Check it; damage is an error."""
         import sys
 
+        from handful._io import data_root
         from handful.data.add import describe
-        from handful.data.cache import data_root
         from handful.data.loading import found_store
         from handful.data.store import check_store
 
@@ -116,14 +116,14 @@ class Show:
 
     def run(self) -> int:
         """Draw it and say where it is."""
+        from handful._io import replacing, write_errors
         from handful.data import load
-        from handful.data.cache import replacing
         from handful.report.contact_sheet import contact_sheet
 
         benchmark = load(self.name, split=self.split, root=self.data)
         sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)
         out = self.out or Path(f"{benchmark.name.replace('/', '-')}.png")
-        with replacing(out) as temporary:
+        with write_errors(out), replacing(out) as temporary:
             sheet.save(temporary, format="PNG")
         print(f"Written to {out}")
         return 0
@@ -140,8 +140,8 @@ class Remove:
 
     def run(self) -> int:
         """Delete it and say how much room that made."""
+        from handful._io import data_root
         from handful.data.add import remove
-        from handful.data.cache import data_root
 
         print(f"{self.name} is removed: {remove(self.name, data_root(self.data)) / 1e6:.1f} MB freed")
         return 0

@@ -51,7 +51,7 @@ class Evaluate:
     def run(self) -> int:
         """Evaluate for each number of shots and print a line each."""
         from handful import data, evaluate
-        from handful.files import write_atomically
+        from handful._io import write_atomically
         from handful.pool import embed_pool_within
         from handful.runs import read_run
 

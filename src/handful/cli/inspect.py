@@ -28,10 +28,10 @@ class Inspect:
 
     def run(self) -> int:
         """Write the page and print where it is, with the findings in a few lines."""
+        from handful._io import write_atomically
         from handful.estimator import FewShotClassifier
         from handful.estimator.inspection import inspection_page
         from handful.estimator.pictures import pictures
-        from handful.files import write_atomically
 
         prepare("cpu", self.threads)
         clf = FewShotClassifier.load(self.classifier)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from handful._io import locked, sweep, write_errors
 from handful.data.archives import Tree, open_tree
-from handful.data.cache import locked, sweep, write_error
 from handful.data.download import fetch
 from handful.data.sources.folder import FolderOptions, read_folder
 from handful.data.sources.registry import DRAWN, SOURCES
@@ -56,7 +57,7 @@ def add(
         raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
     names = [name, *(member for member in (lead, *(source.companions if source else ())) if member != name)]
     target = store_path(root, lead)
-    with locked(target):
+    with holding(target):
         there = {member: found for member in names if (found := already(member, root))}
         missing = [member for member in names if member not in there]
         if missing:
@@ -64,15 +65,22 @@ def add(
                 sweep(store_path(root, member))
             downloads = root / "downloads" / lead
             paths = paths or downloaded(lead, source, downloads, mirrors, timeout, progress)
-            try:
+            with write_errors(target):
                 scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{target.name}.", suffix=".tmp")
-            except OSError as error:
-                raise write_error(error, target) from error
             with scratch as folder:
                 trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
                 there |= {member: pack(member, root, paths, trees, options, progress) for member in missing}
             shutil.rmtree(downloads, ignore_errors=True)
     return replace(there[name], companions=tuple(there[member] for member in names[1:]))
+
+
+@contextmanager
+def holding(target: Path) -> Iterator[None]:
+    """Hold the lock of a store; a folder that cannot be written to is a clear error."""
+    with ExitStack() as stack:
+        with write_errors(target):
+            stack.enter_context(locked(target))
+        yield
 
 
 def already(name: str, root: Path) -> Added | None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from handful.data.cache import write_error
+from handful._io import write_errors
 from handful.errors import DataError
 
 GIGABYTE = 1 << 30
@@ -138,15 +138,9 @@ def inflate(path: Path, scratch: Path) -> Path:
     if kind is None:
         return path
     plain = scratch / f"{path.name}.inflated"
-    with open_compressed(path, kind) as source:
-        try:
-            with plain.open("wb") as target:
-                for done in copied(source, target):
-                    check_total(done, path)
-        except OSError as error:
-            if error.errno is None:  # the decompressor's own complaint, not the disk's
-                raise
-            raise write_error(error, plain) from error
+    with open_compressed(path, kind) as source, write_errors(plain), plain.open("wb") as target:
+        for done in copied(source, target):
+            check_total(done, path)
     return plain
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
 import re
 import urllib.error
 import urllib.request
@@ -15,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from handful.data.cache import FULL, write_error
+from handful._io import FULL, file_digest, write_errors
 from handful.errors import DataError
 
 BLOCK = 1 << 16
@@ -48,18 +46,16 @@ def fetch(
     `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in seconds.
     """
     target = folder / remote.name
-    if target.exists() and md5_of(target) == remote.md5:
+    if target.exists() and file_digest(target, "md5") == remote.md5:
         return target
     reasons = []
     for url in [f"{base.rstrip('/')}/{remote.name}" for base in mirrors] + list(remote.mirrors):
         try:
-            part = transfer(url, remote, folder, timeout, progress)
-            os.replace(part, target)
+            with write_errors(target):
+                transfer(url, remote, folder, timeout, progress).replace(target)
             return target
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
-        except OSError as error:
-            raise write_error(error, target) from error
     raise DataError(
         f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what came is kept), or get the "
         f"file in another way and give it with --from."
@@ -82,7 +78,7 @@ def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: b
             if error.errno in FULL:
                 part.unlink(missing_ok=True)
             raise
-        if part.exists() and md5_of(part) == remote.md5:  # even where the server promised another length
+        if part.exists() and file_digest(part, "md5") == remote.md5:  # even where the server promised another length
             return part
         if failure.spoiled:
             part.unlink(missing_ok=True)
@@ -165,9 +161,3 @@ def promised(response: Any, start: int) -> int | None:
     """The whole file's length by the server's word."""
     length = response.headers.get("Content-Length", "")
     return start + int(length) if length.isdigit() else None
-
-
-def md5_of(path: Path) -> str:
-    """The file's MD5, which its authors published; it guards against accidents and mix-ups, not against forgery."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import astuple
 from pathlib import Path
 
+from handful._io import data_root
 from handful.data.add import add
 from handful.data.archives import folder_files
-from handful.data.cache import data_root
 from handful.data.sources.folder import FolderOptions
 from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.store import SUFFIX, open_benchmark, store_path

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from tqdm import tqdm
 
-from handful.data.cache import replacing
+from handful._io import replacing, write_errors
 from handful.errors import DataError
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
     """Write chunks (k, height, width, channels) in the header's order; the store appears whole or not at all."""
     hasher, written = header.hasher(), 0
     with (
+        write_errors(path),
         replacing(path) as temporary,
         temporary.open("wb") as file,
         tqdm(total=header.n_images, unit=" images", desc=f"packing {header.name}", disable=not progress) as bar,

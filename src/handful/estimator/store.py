@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from handful.data.cache import data_root
+from handful._io import data_root
 from handful.estimator.cholesky import Matrix
 
 FILE = "embeddings.sqlite"

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from handful import data
+from handful._io import write_atomically
 from handful.checkpoint import write_checkpoint
 from handful.errors import HandfulError
 from handful.estimator.embedders import CHARACTERS
 from handful.evaluation import Evaluation, evaluate
-from handful.files import write_atomically
 from handful.pool import embed_pool
 from handful.runs import TrainedModel, benchmark_of, read_run
 

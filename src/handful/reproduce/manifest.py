@@ -15,8 +15,8 @@ import numpy
 import torch
 
 from handful import __version__
+from handful._io import write_atomically
 from handful.errors import CheckpointError, DataError
-from handful.files import write_atomically
 from handful.recipes import NAMED, Recipe
 from handful.reproduce.episode_set import content_hash
 from handful.runs import RECIPE, Run

@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from handful._io import write_atomically
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
 from handful.evaluation import DEFAULT_MEMORY, evaluate
-from handful.files import write_atomically
 from handful.pool import embed_pool_within
 from handful.reproduce.episode_set import EpisodeSet, accuracies_of
 from handful.reproduce.guard import check_model

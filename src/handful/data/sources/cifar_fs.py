@@ -6,7 +6,6 @@ CIFAR-100 itself is read from its author's archives: the python one, without run
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from handful._io import digest
 from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding
@@ -85,7 +85,7 @@ def sorted_by_hash(pixels: Pixels) -> Pixels:
             kept = np.concatenate((kept, chunk))
             while len(kept) >= PER_CLASS:
                 ours, kept = kept[:PER_CLASS], kept[PER_CLASS:]
-                yield ours[np.argsort([hashlib.sha256(image.tobytes()).hexdigest() for image in ours])]
+                yield ours[np.argsort([digest(image.tobytes()) for image in ours])]
 
     return chunks
 

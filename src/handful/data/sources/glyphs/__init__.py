@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from handful._io import digest, replacing
 from handful.data.sources.glyphs._alphabets import invent, select
 from handful.data.sources.glyphs._dice import Dice
 from handful.data.sources.glyphs._hands import write
@@ -102,7 +100,7 @@ def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
         pixels = np.memmap(path, dtype=np.uint8, mode="c", offset=len(header), shape=shape)
     except OSError:
         return None
-    return np.asarray(pixels) if hashlib.sha256(pixels.data).hexdigest() == SHA256 else None
+    return np.asarray(pixels) if digest(pixels.data) == SHA256 else None
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
@@ -113,14 +111,7 @@ def _header(shape: tuple[int, ...]) -> bytes:
 
 
 def _store(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write a .npy file under a temporary name and rename it, so that nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_header(pixels.shape))
-            file.write(pixels.tobytes())
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write a .npy file whole, or not at all."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(_header(pixels.shape))
+        file.write(pixels.tobytes())
