@@ -40,7 +40,7 @@ def embed_rows(network: nn.Module, dataset: ClassDataset, rows: Tensor, batch: i
     features: Tensor | None = None
     with torch.no_grad():
         for start in range(0, len(rows), batch):
-            images = dataset.gather(rows[start : start + batch]).to(device).to(torch.float32).div_(255)
+            images = dataset.inputs(rows[start : start + batch], device)
             done: Tensor = network(images)
             if features is None:
                 features = done.new_empty((len(rows), *done.shape[1:]))
