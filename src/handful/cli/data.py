@@ -11,7 +11,7 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, arg, subcommand
 
 @dataclass(frozen=True)
 class List:
-    """Every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
+    """List every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
 
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
@@ -39,22 +39,22 @@ class Add:
     split: str | None = None
     """Own folder: classes for train/val/test as counts (64/16/20) or fractions (0.64/0.16/0.2)."""
     size: int = 84
-    """Own folder: pixels a side."""
+    """Own folder: pixels per side."""
     grey: bool = False
-    """Own folder: pack one grey channel in place of colour."""
+    """Own folder: pack one grey channel instead of colour."""
     min_images: int = 2
     """Own folder: refuse classes with fewer images."""
     seed: int = 0
-    """Own folder: deals the classes to train, val and test."""
+    """Own folder: seed that assigns the classes to train, val and test."""
     mirror: tuple[str, ...] = ()
     """Addresses of folders to download from before the official ones."""
     timeout: float = 30.0
-    """Seconds to wait for a server that says nothing."""
+    """Seconds to wait for a server that does not respond."""
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Add it and say what it has."""
+        """Add it and print what it contains."""
         import sys
 
         from handful._io import data_root
@@ -104,7 +104,7 @@ class Show:
     out: Path | None = None
     """PNG file to write; NAME.png by default."""
     part: Literal["train", "val", "test"] = "train"
-    """Which classes."""
+    """Which classes to show."""
     split: str | None = None
     """Which of the data set's class splits."""
     classes: int = 12
@@ -115,7 +115,7 @@ class Show:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Draw it and say where it is."""
+        """Draw it and print where it is."""
         from handful._io import replacing, write_errors
         from handful.data import load
         from handful.report.contact_sheet import contact_sheet
@@ -131,7 +131,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Remove:
-    """Delete a packed data set and what is left of its download."""
+    """Delete a packed data set and what remains of its download."""
 
     name: Positional[str]
     """Name of the data set."""
@@ -139,7 +139,7 @@ class Remove:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Delete it and say how much room that made."""
+        """Delete it and print how much space that freed."""
         from handful._io import data_root
         from handful.data.add import remove
 

@@ -31,7 +31,7 @@ class Remote:
 
 
 class MirrorError(Exception):
-    """One mirror failed; the reason in words, and whether what has come so far is of no use."""
+    """One mirror failed: the reason in words, and whether the bytes received so far are useless."""
 
     def __init__(self, reason: str, spoiled: bool = False) -> None:
         super().__init__(reason)
@@ -57,8 +57,8 @@ def fetch(
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
     raise DataError(
-        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what came is kept), or get the "
-        f"file in another way and give it with --from."
+        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what was received is kept), or "
+        f"get the file in another way and pass it with --from."
     )
 
 
@@ -93,13 +93,13 @@ def size_of(path: Path) -> int:
 
 
 def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> None:
-    """Append to `part` what the server sends from byte `had` on, or begin anew where it cannot resume."""
+    """Append to `part` what the server sends from byte `had` on, or start again if it cannot resume."""
     with connect(url, had, timeout) as response:
         start = resumed_at(response, had)
         total = promised(response, start)
         first = next_block(response, start)
         if start == 0 and re.match(rb"\s*<(!doctype|html|\?xml)", first[:64], re.IGNORECASE):
-            raise MirrorError("the server sent a web page in place of the file")
+            raise MirrorError("the server sent a web page instead of the file")
         with (
             part.open("r+b" if start else "wb") as file,
             tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=not progress) as bar,
@@ -120,7 +120,7 @@ def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> N
 
 
 def connect(url: str, had: int, timeout: float) -> Any:
-    """The server's answer to a request for the file from byte `had` on."""
+    """The server's response to a request for the file from byte `had` on."""
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "handful", "Accept-Encoding": "identity"})
         if had:
@@ -158,6 +158,6 @@ def resumed_at(response: Any, had: int) -> int:
 
 
 def promised(response: Any, start: int) -> int | None:
-    """The whole file's length by the server's word."""
+    """The length of the whole file according to the server."""
     length = response.headers.get("Content-Length", "")
     return start + int(length) if length.isdigit() else None

@@ -17,10 +17,10 @@ CONVERT_BYTES = 2 * 2**20
 
 @dataclass(frozen=True)
 class ImageTable:
-    """Every image of a source as one uint8 tensor in which the images of a class stand together.
+    """Every image of a source as one uint8 tensor in which the images of a class are adjacent.
 
-    `images` has the logical shape (n, channels, height, width) and channels-last memory, so that a gather of rows is
-    what a convolution wants. It may be a memory map: nothing here copies it. `groups` names, for each class, the
+    `images` has the logical shape (n, channels, height, width) and channels-last memory, so that gathered rows suit
+    convolutions. It may be a memory map: nothing here copies it. `groups` names, for each class, the
     family that it belongs to (an alphabet, say), for episodes that stay within one family.
     """
 

@@ -21,7 +21,7 @@ ALPHABETS = {"train": 32, "val": 6, "test": 12}
 """How many alphabets each split has; no two splits share one."""
 
 HANDS = 20
-"""How many drawings each character has, one by each hand."""
+"""Drawings per character, one by each hand."""
 
 SHA256 = "2cfe8a453f8e04c3009db75b55bfbc026beda0bd388ecf1814c3264b78e9fb24"
 """Of the pixels of seed 0, in order: tells whether a cached file is what this version draws."""
@@ -33,7 +33,7 @@ _FEWEST, _MOST = 20, 36
 def load_glyphs(cache: Path | None = None) -> Benchmark:
     """The benchmark, cut by alphabet; kept as one file in the folder `cache`, if given, and mapped from there.
 
-    A file that is damaged or that another version wrote is drawn anew; a folder that cannot be written to is no error.
+    A file that is damaged or from another version is drawn again; a folder that cannot be written to is not an error.
     """
     sizes = _alphabet_sizes(0)
     table = draw() if cache is None else _table(_cached(cache / "glyphs.npy", HANDS * sum(sizes)), sizes)
@@ -96,7 +96,7 @@ def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
             known = file.read(len(header)) == header
         if not known or path.stat().st_size != len(header) + n_images * SIDE * SIDE:
             return None
-        # copy on write, as torch wants memory that it may write to
+        # copy on write, because torch needs writable memory
         pixels = np.memmap(path, dtype=np.uint8, mode="c", offset=len(header), shape=shape)
     except OSError:
         return None
