@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _write(results: Results, out: Path, kept: Path) -> None:
-    from handful.files import write_atomically
+    from handful._io import write_atomically
 
     results.outcomes = {name: results.outcomes[name] for name in SUITE}
     write_atomically(out, page(results).encode())

@@ -21,6 +21,7 @@ from benchmarks.estimator_constants_report import Constant, Measured, report, ve
 from benchmarks.own_images import QUERIES, Task, families_of, features_of, matched_accuracy, over_tasks, tasks
 from benchmarks.own_images_report import FALSE_REJECTION
 from handful import FewShotClassifier, data
+from handful._io import data_root, write_atomically
 from handful.classifier import selection
 from handful.classifier.cholesky import Matrix
 from handful.classifier.embedder import named_embedder
@@ -36,8 +37,6 @@ from handful.classifier.heads import (
     held_out_shares,
 )
 from handful.classifier.selection import GRID, Labels, Spectrum, calibrate, log_softmax, prior_cost, size_of
-from handful.data.cache import data_root
-from handful.files import write_atomically
 
 SEED = 4000
 """Far from the seeds of benchmarks.own_images, though the classes differ anyway."""

@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 
 from handful import FewShotModel, __version__
+from handful._io import write_atomically
 from handful.embeddings import build_embedding
 from handful.episodes import Episode, LabelledSet
-from handful.files import write_atomically
 from handful.learners.registry import build_learner
 from handful.meta.engine import keep_freed_memory
 from handful.recipes.learners import QUICK, Quick

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 
 from handful import __version__, data, evaluate
+from handful._io import write_atomically
 from handful.data.table import Benchmark
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.files import write_atomically
 from handful.meta.engine import keep_freed_memory
 from handful.meta.features import embed_pool
 from handful.meta.run import Run, build

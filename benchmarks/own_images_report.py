@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from handful.files import write_atomically
+from handful._io import write_atomically
 
 FALSE_REJECTION = 0.05
 OURS = "FewShotClassifier"

@@ -10,7 +10,7 @@ import pytest
 import handful
 
 ROOT = Path(handful.__file__).parent
-ORDER = """errors files solvers data episodes embeddings learners meta recipes report reproduce demo classifier cli"""
+ORDER = """errors _io solvers data episodes embeddings learners meta recipes report reproduce demo classifier cli"""
 LAYERS = ORDER.split()
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from handful import data
+from handful._io import write_atomically
 from handful.classifier.embedder import CHARACTERS
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import HandfulError
-from handful.files import write_atomically
 from handful.meta.checkpoint import write_checkpoint
 from handful.meta.evaluate import Evaluation, evaluate
 from handful.meta.features import embed_pool

@@ -12,9 +12,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from handful import data
+from handful._io import write_atomically
 from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.files import write_atomically
 from handful.learners import ProtoNet
 from handful.meta.config import Plan
 from handful.meta.evaluate import Evaluation, evaluate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
 from handful.cli.updating import label_from, updating
 from handful.errors import InvalidOptionError
@@ -24,14 +24,15 @@ def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(
 ) -> None:
     path = tmp_path / "a.handful"
     path.write_text("old")
+    link = tmp_path / "link.handful"
+    link.symlink_to(path)
     seen: list[str] = []
 
     def wait() -> None:
-        with updating(path):
-            seen.append(path.read_text())
+        with updating(link):
+            seen.append(link.read_text())
 
-    with path.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with updating(path):
         waiting = threading.Thread(target=wait)
         waiting.start()
         said = ""
@@ -39,23 +40,33 @@ def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(
             said += capsys.readouterr().err
             time.sleep(0.01)
         assert not seen
-        (tmp_path / "new").write_text("new")
-        (tmp_path / "new").replace(path)
+        write_atomically(path, b"new")
         assert not seen
     waiting.join(timeout=60)
     assert seen == ["new"]
-    assert [each.name for each in tmp_path.iterdir()] == ["a.handful"]
 
 
-def test_a_command_that_failed_lets_go(tmp_path: Path) -> None:
+def test_a_command_that_failed_lets_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.handful"
     path.write_text("old")
     with pytest.raises(ValueError, match="on purpose"), updating(path):
         raise ValueError("on purpose")
-    with updating(path), path.open("rb") as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with updating(path):
+        pass
     with updating(tmp_path / "missing"):
         pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_without_locks_keeps_nobody_from_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no lock here")
+
+    monkeypatch.setattr("handful.cli.updating.locked", refuse)
+    path = tmp_path / "a.handful"
+    path.write_text("old")
+    with updating(path):
+        assert path.read_text() == "old"
 
 
 def test_a_label_on_the_command_line_is_of_the_type_of_the_others() -> None:

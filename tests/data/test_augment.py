@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from handful.data.augment import Compose, Crop, Flip, Jitter, Transform, unit_floats
+from handful.data.augment import Compose, Crop, Flip, Jitter, Transform
+from handful.data.table import unit_floats
 from handful.errors import InvalidOptionError, ShapeError
 
 ALL = Compose((Crop(4), Flip(), Jitter()))

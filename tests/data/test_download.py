@@ -84,7 +84,7 @@ def test_a_complete_leftover_needs_no_more_bytes(web: Web, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        ("html", "web page in place of the file"),
+        ("html", "web page"),
         ("wrong", "wrong checksum"),
         ("shorter", "wrong checksum"),
         ("missing", "answered 404"),

@@ -152,7 +152,7 @@ def test_fractions_must_sum_to_one() -> None:
 
 @pytest.mark.parametrize("classes", [9, 11])
 def test_counts_must_sum_to_the_classes(classes: int) -> None:
-    with pytest.raises(NotEnoughClassesError, match=rf"wants 10 classes, but there are {classes}"):
+    with pytest.raises(NotEnoughClassesError, match=rf"needs 10 classes, but there are {classes}"):
         split_sizes("5/2/3", classes)
 
 

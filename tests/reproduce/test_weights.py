@@ -12,7 +12,7 @@ import torch
 
 from handful.cli import main
 from handful.data.table import Benchmark
-from handful.meta.run import CPU, load
+from handful.meta.engine import CPU
 from handful.meta.train import Progress
 from handful.reproduce.episode_set import draw_set
 from handful.reproduce.experiments import EXPERIMENTS, Column, narrowed
@@ -32,9 +32,9 @@ def made(small: Benchmark, out: Path) -> Results:
     """The results of a 64C run of two episodes, which are all that its recipe plans."""
     run = job("cifar-fs/r2d2-64C/authors", 0, out, Departures(2, validate_every=0))
     run = replace(run, planned=2, recipe=replace(run.recipe, way=5))
-    manifest = advance(run, small, "f" * 64, 0.0, CPU, silent)
+    manifest = advance(run, small, "f" * 64, 0.0, CPU.device, silent)
     drawn = draw_set(small.test, "content", 5, 1, 15, 20, 0)
-    measured = measure(run.folder, drawn, "shot", CPU)
+    measured = measure(run.folder, drawn, "shot", CPU.device)
     assert measured is not None
     table = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C",))
     cell = Cell(table.rows[0], COLUMN, "authors", run.name, None, (Score(manifest, measured, run.folder),))
@@ -52,7 +52,7 @@ def test_weights_of_a_complete_run_are_kept_and_load(
     before = weights.read_bytes()
     keep_weights(results, tmp_path / "results")
     assert weights.read_bytes() == before
-    kept, trained = load(weights).state_dict(), load(results.cells[0].folders[0], "last").state_dict()
+    kept, trained = load_model(weights).state_dict(), load_model(results.cells[0].folders[0], "last").state_dict()
     assert all(torch.equal(value, trained[name]) for name, value in kept.items())
     found = tmp_path / "evaluated.json"
     words = ["--episodes", "20", "--shot", "1", "--query", "15", "--json", str(found), "--threads", "1"]
@@ -65,7 +65,7 @@ def test_weights_of_a_complete_run_are_kept_and_load(
         "Complete: all 2 episodes.",
         f"| CIFAR-FS 5-way 1-shot | {results.cells[0].closed} |",
         f"handful evaluate {weights.name}",
-        f'handful.load("{weights.name}")',
+        f'handful.load_model("{weights.name}")',
         "handful train --recipe cifar-fs/r2d2-64C/authors --out RUN",
         "f" * 64,
         "licence of handful (MIT)",

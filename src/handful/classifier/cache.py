@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from handful._io import data_root
 from handful.classifier.cholesky import Matrix
-from handful.data.cache import data_root
 
 FILE = "embeddings.sqlite"
 _CREATE = (

@@ -11,15 +11,15 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, arg, subcommand
 
 @dataclass(frozen=True)
 class List:
-    """Every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
+    """List every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
 
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
         """Print a line for each data set, known or packed."""
+        from handful._io import data_root
         from handful.data.add import catalogue
-        from handful.data.cache import data_root
 
         root = data_root(self.data)
         print(f"Data sets in {root}:")
@@ -39,26 +39,26 @@ class Add:
     split: str | None = None
     """Own folder: classes for train/val/test as counts (64/16/20) or fractions (0.64/0.16/0.2)."""
     size: int = 84
-    """Own folder: pixels a side."""
+    """Own folder: pixels per side."""
     grey: bool = False
-    """Own folder: pack one grey channel in place of colour."""
+    """Own folder: pack one grey channel instead of colour."""
     min_images: int = 2
     """Own folder: refuse classes with fewer images."""
     seed: int = 0
-    """Own folder: deals the classes to train, val and test."""
+    """Own folder: seed that assigns the classes to train, val and test."""
     mirror: tuple[str, ...] = ()
     """Addresses of folders to download from before the official ones."""
     timeout: float = 30.0
-    """Seconds to wait for a server that says nothing."""
+    """Seconds to wait for a server that does not respond."""
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Add it and say what it has."""
+        """Add it and print what it contains."""
         import sys
 
+        from handful._io import data_root
         from handful.data.add import add, describe
-        from handful.data.cache import data_root
         from handful.data.sources.folder import FolderOptions
 
         options = FolderOptions(self.size, self.grey, self.split, self.seed, self.min_images)
@@ -85,8 +85,8 @@ class Check:
         """Check it; damage is an error."""
         import sys
 
+        from handful._io import data_root
         from handful.data.add import describe
-        from handful.data.cache import data_root
         from handful.data.loading import found_store
         from handful.data.store import check_store
 
@@ -104,7 +104,7 @@ class Show:
     out: Path | None = None
     """PNG file to write; NAME.png by default."""
     part: Literal["train", "val", "test"] = "train"
-    """Which classes."""
+    """Which classes to show."""
     split: str | None = None
     """Which of the data set's class splits."""
     classes: int = 12
@@ -115,15 +115,15 @@ class Show:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Draw it and say where it is."""
+        """Draw it and print where it is."""
+        from handful._io import replacing, write_errors
         from handful.data import load
-        from handful.data.cache import replacing
         from handful.report.contact_sheet import contact_sheet
 
         benchmark = load(self.name, split=self.split, root=self.data)
         sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)
         out = self.out or Path(f"{benchmark.name.replace('/', '-')}.png")
-        with replacing(out) as temporary:
+        with write_errors(out), replacing(out) as temporary:
             sheet.save(temporary, format="PNG")
         print(f"Written to {out}")
         return 0
@@ -131,7 +131,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Remove:
-    """Delete a packed data set and what is left of its download."""
+    """Delete a packed data set and what remains of its download."""
 
     name: Positional[str]
     """Name of the data set."""
@@ -139,9 +139,9 @@ class Remove:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Delete it and say how much room that made."""
+        """Delete it and print how much space that freed."""
+        from handful._io import data_root
         from handful.data.add import remove
-        from handful.data.cache import data_root
 
         print(f"{self.name} is removed: {remove(self.name, data_root(self.data)) / 1e6:.1f} MB freed")
         return 0

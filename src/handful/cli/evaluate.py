@@ -51,8 +51,8 @@ class Evaluate:
     def run(self) -> int:
         """Evaluate for each number of shots and print a line each."""
         from handful import data, evaluate
+        from handful._io import write_atomically
         from handful.episodes import EpisodeSampler, FixedShots
-        from handful.files import write_atomically
         from handful.meta.features import embed_pool_within
         from handful.meta.run import read_run
 

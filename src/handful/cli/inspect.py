@@ -28,10 +28,10 @@ class Inspect:
 
     def run(self) -> int:
         """Write the page and print where it is, with the findings in a few lines."""
+        from handful._io import write_atomically
         from handful.classifier import FewShotClassifier
         from handful.classifier.inputs import pictures
         from handful.classifier.page import inspection_page
-        from handful.files import write_atomically
 
         prepare("cpu", self.threads)
         clf = FewShotClassifier.load(self.classifier)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
+from handful._io import locked
 from handful.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 def updating(path: Path) -> Iterator[None]:
     """Hold the classifier's file from reading it to replacing it; the system lets go of it if the process dies.
 
-    The lock is on the file itself, so nothing is left beside it. Whoever waited for a file that was replaced
-    meanwhile turns to the new one. Where the platform or the file system has no locks, nobody waits.
+    Names that are links to one file share its lock. Where the file system has no locks, nobody waits.
     """
-    if sys.platform == "win32" or not path.is_file():
-        yield  # a file that is not there is the reader's to complain about
-        return
-    with _held(path):
+
+    def waiting() -> None:
+        print(f"handful: another command is changing {path}; waiting for it", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        real = path.resolve()
+        if real.is_file():  # a file that is not there is for the reader to complain about
+            with suppress(OSError):
+                stack.enter_context(locked(real, waiting))
         yield
 
 
@@ -47,36 +51,3 @@ def label_from(text: str, classes: NDArray[Any]) -> Any:
 def images(count: int) -> str:
     """So many images, in words."""
     return "1 image" if count == 1 else f"{count} images"
-
-
-def _held(path: Path) -> BinaryIO:
-    """The open and locked file that stands at `path` now."""
-    while True:
-        file = path.open("rb")
-        try:
-            _lock(file, path)
-            if _is_at(file, path):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"handful: another command is changing {path}; waiting for it", file=sys.stderr, flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        return
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return True  # deleted while we waited: the reader complains

@@ -1,16 +1,17 @@
-"""Data sets in the cache: adding one (find it or download it, then pack it once), listing and removing them."""
+"""Adding data sets to the cache (find or download the files, then pack them once), listing and removing them."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from handful._io import locked, sweep, write_errors
 from handful.data.archives import Tree, open_tree
-from handful.data.cache import locked, sweep, write_error
 from handful.data.download import fetch
 from handful.data.sources.folder import FolderOptions, read_folder
 from handful.data.sources.registry import DRAWN, SOURCES
@@ -30,7 +31,7 @@ class Added:
     is_new: bool
     notes: tuple[str, ...] = ()
     companions: tuple[Added, ...] = ()
-    """Data sets made from the same files, which came along."""
+    """Data sets that were packed from the same files."""
 
 
 def add(
@@ -42,10 +43,11 @@ def add(
     timeout: float = 30.0,
     progress: bool = False,
 ) -> Added:
-    """Pack the data set `name` below `root`, from `paths` or by download; a known name says how to read the paths.
+    """Pack the data set `name` into `root`, from `paths` or from a download.
 
-    Whoever else adds the same name at the same time waits, and then finds it there. A source's companions are packed
-    along with it, so that both kinds of Omniglot take one download; adding a companion adds its source, too.
+    A name in the registry is read as that benchmark, any other name as a folder of class folders. If another process
+    adds the same name, this one waits and then finds it there. A source's companions are packed along with it, so that
+    both kinds of Omniglot need one download; adding a companion adds its source, too.
     """
     check_name(name)
     lead = next((known.name for known in SOURCES.values() if name in known.companions), name)
@@ -54,45 +56,64 @@ def add(
         raise InvalidOptionError(f"'{name}' has its own size and splits; size and split are for folders of your own.")
     if not 0 < timeout < float("inf"):
         raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
-    names = [name, *(member for member in (lead, *(source.companions if source else ())) if member != name)]
-    target = store_path(root, lead)
-    with locked(target):
-        there = {member: found for member in names if (found := already(member, root))}
-        missing = [member for member in names if member not in there]
+    others = [member for member in (lead, *(source.companions if source else ())) if member != name]
+    with holding(store_path(root, lead)):
+        packed = {member: found for member in (name, *others) if (found := already(member, root))}
+        missing = [member for member in (name, *others) if member not in packed]
         if missing:
-            for member in missing:
-                sweep(store_path(root, member))
             downloads = root / "downloads" / lead
             paths = paths or downloaded(lead, source, downloads, mirrors, timeout, progress)
-            try:
-                scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{target.name}.", suffix=".tmp")
-            except OSError as error:
-                raise write_error(error, target) from error
-            with scratch as folder:
-                trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
-                there |= {member: pack(member, root, paths, trees, options, progress) for member in missing}
+            packed |= pack_all(missing, root, paths, source, options or FolderOptions(), progress)
             shutil.rmtree(downloads, ignore_errors=True)
-    return replace(there[name], companions=tuple(there[member] for member in names[1:]))
+    return replace(packed[name], companions=tuple(packed[member] for member in others))
+
+
+def pack_all(
+    names: Sequence[str],
+    root: Path,
+    paths: Sequence[Path],
+    source: Source | None,
+    options: FolderOptions,
+    progress: bool,
+) -> dict[str, Added]:
+    """Pack several data sets from the same files; call it while holding the lock."""
+    for name in names:
+        sweep(store_path(root, name))
+    first = store_path(root, names[0])
+    with write_errors(first):
+        scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{first.name}.", suffix=".tmp")
+    with scratch as folder:
+        trees = [tree for path in paths for tree in open_trees(path, source, Path(folder))]
+        return {name: pack(name, root, paths, trees, options, progress) for name in names}
+
+
+@contextmanager
+def holding(target: Path) -> Iterator[None]:
+    """Hold the lock of a store; a folder that cannot be written to is a clear error."""
+    with ExitStack() as stack:
+        with write_errors(target):
+            stack.enter_context(locked(target))
+        yield
 
 
 def already(name: str, root: Path) -> Added | None:
-    """The data set that is there under this name; a damaged one is an error."""
+    """The data set of this name if it is packed already; a damaged one is an error."""
     target = store_path(root, name)
     return Added(target, read_header(target)[0], is_new=False) if target.exists() else None
 
 
 def pack(
-    name: str, root: Path, paths: Sequence[Path], trees: Sequence[Tree], options: FolderOptions | None, progress: bool
+    name: str, root: Path, paths: Sequence[Path], trees: Sequence[Tree], options: FolderOptions, progress: bool
 ) -> Added:
     """Write the store `name` from the files of `trees`."""
     target = store_path(root, name)
-    contents = SOURCES[name].read(trees) if name in SOURCES else read_folder(trees, options or FolderOptions())
+    contents = SOURCES[name].read(trees) if name in SOURCES else read_folder(trees, options)
     header = write_store(target, header_of(name, contents, paths), contents.pixels(), progress)
     return Added(target, header, is_new=True, notes=contents.notes)
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is taken or that cannot be a file's."""
+    """Refuse a name that is taken or that cannot be a file name."""
     if not NAME.fullmatch(name):
         raise InvalidOptionError(f"A data set's name consists of letters, digits, '_' and '-', but got '{name}'.")
     if name == DRAWN:
@@ -114,7 +135,7 @@ def downloaded(
 
 
 def open_trees(path: Path, source: Source | None, scratch: Path) -> list[Tree]:
-    """The tree at `path`, and those of the source's archives that lie in it where it is a folder."""
+    """The tree at `path`, and if that is a folder, the trees of the source's archives in it."""
     path = path.expanduser().absolute()
     inside = [path / name for name in source.archives] if source and path.is_dir() else []
     return [open_tree(path, scratch), *(open_tree(archive, scratch) for archive in inside if archive.is_file())]
@@ -134,7 +155,7 @@ def header_of(name: str, contents: Contents, paths: Sequence[Path]) -> Header:
 
 
 def remove(name: str, root: Path) -> int:
-    """Delete the data set's store and unfinished downloads; how many bytes that gave back."""
+    """Delete the data set's store and unfinished downloads; returns the number of bytes freed."""
     check_name(name)
     target, downloads = store_path(root, name), root / "downloads" / name
     doomed = [target] if target.exists() else []
@@ -152,7 +173,7 @@ def remove(name: str, root: Path) -> int:
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One data set: its state in words, its licence, and how to get it where it is not there."""
+    """One data set: its state in words, its licence, and how to get it if it is missing."""
 
     name: str
     state: str
@@ -160,12 +181,12 @@ class CatalogueEntry:
     how: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.name:<16} {self.state}; licence: {self.licence}"
-        return f"{told}; get it: {self.how}" if self.how else told
+        line = f"{self.name:<16} {self.state}; licence: {self.licence}"
+        return f"{line}; get it: {self.how}" if self.how else line
 
 
 def catalogue(root: Path) -> list[CatalogueEntry]:
-    """The drawn data set, the known benchmarks, then whatever else is packed below `root`."""
+    """The drawn data set, the known benchmarks, then everything else that is packed in `root`."""
     drawn = CatalogueEntry(DRAWN, "always there: characters of invented alphabets, 28 x 28 grey", "that of handful")
     known = [source_entry(name, root) for name in SOURCES]
     own = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
@@ -189,7 +210,7 @@ def state(name: str, root: Path, title: str = "") -> str:
 
 
 def describe(header: Header) -> str:
-    """Classes, images, their size, room on disk and class splits in words."""
+    """Classes, images, image size, disk space and class splits in words."""
     height, width, channels = header.shape
     megabytes = header.n_images * header.image_bytes / 1e6
     splits = ", ".join(

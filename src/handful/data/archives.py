@@ -1,7 +1,6 @@
-"""Folders and archives as one thing, a tree of files, read where they are; archives that try to escape are refused.
+"""Folders and archives alike as a tree of files that are read in place; archives that try to escape are refused.
 
-Nothing is unpacked beside the archive: zip members and tar members are read in place. Only a compressed tar is first
-inflated, within bounds, into one scratch file.
+Nothing is unpacked to disk, except that a compressed tar is first inflated, within limits, into one scratch file.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from handful.data.cache import write_error
+from handful._io import write_errors
 from handful.errors import DataError
 
 GIGABYTE = 1 << 30
 MAX_MEMBER = GIGABYTE // 2
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 MAX_RATIO = 100
-"""An archive may hold a gigabyte, or up to this many times its own size."""
+"""An archive may unpack to a gigabyte, or to this many times its own size if that is more."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Tree:
 
 @lru_cache(maxsize=4)
 def open_zip(path: str) -> zipfile.ZipFile:
-    """An open zip archive; its directory is parsed once a process."""
+    """An open zip archive; its directory is parsed once per process."""
     return zipfile.ZipFile(path)
 
 
@@ -99,7 +98,7 @@ def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
 
 
 def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
-    """The members of a zip archive, after all names and sizes have been found harmless."""
+    """The members of a zip archive, once all names and sizes have been checked."""
     members = [info for info in open_zip(str(path)).infolist() if not info.is_dir()]
     for info in members:
         check_name(info.filename, path)
@@ -138,15 +137,9 @@ def inflate(path: Path, scratch: Path) -> Path:
     if kind is None:
         return path
     plain = scratch / f"{path.name}.inflated"
-    with open_compressed(path, kind) as source:
-        try:
-            with plain.open("wb") as target:
-                for done in copied(source, target):
-                    check_total(done, path)
-        except OSError as error:
-            if error.errno is None:  # the decompressor's own complaint, not the disk's
-                raise
-            raise write_error(error, plain) from error
+    with open_compressed(path, kind) as source, write_errors(plain), plain.open("wb") as target:
+        for done in copied(source, target):
+            check_total(done, path)
     return plain
 
 
@@ -174,7 +167,7 @@ def check_name(name: str, path: Path) -> None:
 
 
 def check_size(name: str, size: int, path: Path) -> None:
-    """Refuse a member that unpacks to more than any image or batch has."""
+    """Refuse a member that is larger than any image or batch of images."""
     if size > MAX_MEMBER:
         raise DataError(
             f"The archive {path} is refused: its member '{name}' would unpack to {size / 1e6:.0f} MB, "
@@ -183,7 +176,7 @@ def check_size(name: str, size: int, path: Path) -> None:
 
 
 def check_total(total: int, path: Path) -> None:
-    """Refuse an archive that unpacks to far more than it weighs."""
+    """Refuse an archive that unpacks to far more than its own size."""
     allowed = max(GIGABYTE, MAX_RATIO * path.stat().st_size)
     if total > allowed:
         raise DataError(

@@ -13,21 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from handful.data.table import unit_floats
 from handful.errors import InvalidOptionError, ShapeError
-
-CONVERT_BYTES = 2 * 2**20
-"""Floats made of bytes at once: few enough to be in the processor's cache still when they are divided."""
-
-
-def unit_floats(images: Tensor) -> Tensor:
-    """Images as float32 in [0, 1]: uint8 is divided by 255, floats are taken as they are."""
-    if images.dtype != torch.uint8:
-        return images.to(torch.float32)
-    done = torch.empty_like(images, dtype=torch.float32)
-    step = max(1, CONVERT_BYTES * len(images) // max(1, 4 * images.numel()))
-    for part, source in zip(done.split(step), images.split(step), strict=True):
-        part.copy_(source).div_(255)
-    return done
 
 
 class Transform(ABC):

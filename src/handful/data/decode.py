@@ -1,4 +1,4 @@
-"""From the bytes of one image file to pixels of the wanted size, whatever format, mode or orientation it has."""
+"""From the bytes of an image file, in any format, mode and orientation, to pixels of the wanted size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PIXELS = 100_000_000
 """Images with more pixels than this are refused: a few hundred bytes can claim gigabytes."""
 
 UNREAD = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"})
-"""Formats that Pillow knows but reads by another program, or not at all."""
+"""Formats that Pillow knows but cannot read, or reads with the help of another program."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def decode(data: bytes, decoding: Decoding, quarter_turns: int = 0) -> np.ndarra
 
 
 def upright(data: bytes, decoding: Decoding) -> Image.Image:
-    """The image in 8 bits a channel, with the camera's rotation undone, in about its own size."""
+    """The image in 8 bits per channel, with the camera's rotation undone, in about its own size."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -73,7 +73,7 @@ def upright(data: bytes, decoding: Decoding) -> Image.Image:
     except DataError:
         raise
     except UnidentifiedImageError as error:
-        raise DataError("cannot be read as an image: it is of no known format, or damaged") from error
+        raise DataError("cannot be read as an image: its format is unknown or it is damaged") from error
     except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
         raise DataError(f"cannot be read as an image: {error}") from error
 
@@ -104,7 +104,7 @@ _TURNS = {1: Image.Transpose.ROTATE_90, 2: Image.Transpose.ROTATE_180, 3: Image.
 
 
 def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
-    """The image in 8 bits a channel: 16-bit greys keep their upper byte, transparency shows white."""
+    """The image in 8 bits per channel: 16-bit greys keep their upper byte, transparency becomes white."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64)
         image = Image.fromarray((wide.clip(0, 65535) >> 8).astype(np.uint8))

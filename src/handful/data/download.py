@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
 import re
 import urllib.error
 import urllib.request
@@ -15,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from handful.data.cache import FULL, write_error
+from handful._io import FULL, file_digest, write_errors
 from handful.errors import DataError
 
 BLOCK = 1 << 16
@@ -33,7 +31,7 @@ class Remote:
 
 
 class MirrorError(Exception):
-    """One mirror failed; the reason in words, and whether what has come so far is of no use."""
+    """One mirror failed: the reason in words, and whether the bytes received so far are useless."""
 
     def __init__(self, reason: str, spoiled: bool = False) -> None:
         super().__init__(reason)
@@ -48,21 +46,19 @@ def fetch(
     `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in seconds.
     """
     target = folder / remote.name
-    if target.exists() and md5_of(target) == remote.md5:
+    if target.exists() and file_digest(target, "md5") == remote.md5:
         return target
     reasons = []
     for url in [f"{base.rstrip('/')}/{remote.name}" for base in mirrors] + list(remote.mirrors):
         try:
-            part = transfer(url, remote, folder, timeout, progress)
-            os.replace(part, target)
+            with write_errors(target):
+                transfer(url, remote, folder, timeout, progress).replace(target)
             return target
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
-        except OSError as error:
-            raise write_error(error, target) from error
     raise DataError(
-        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what came is kept), or get the "
-        f"file in another way and give it with --from."
+        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what was received is kept), or "
+        f"get the file in another way and pass it with --from."
     )
 
 
@@ -82,7 +78,7 @@ def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: b
             if error.errno in FULL:
                 part.unlink(missing_ok=True)
             raise
-        if part.exists() and md5_of(part) == remote.md5:  # even where the server promised another length
+        if part.exists() and file_digest(part, "md5") == remote.md5:  # even where the server promised another length
             return part
         if failure.spoiled:
             part.unlink(missing_ok=True)
@@ -97,13 +93,13 @@ def size_of(path: Path) -> int:
 
 
 def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> None:
-    """Append to `part` what the server sends from byte `had` on, or begin anew where it cannot resume."""
+    """Append to `part` what the server sends from byte `had` on, or start again if it cannot resume."""
     with connect(url, had, timeout) as response:
         start = resumed_at(response, had)
         total = promised(response, start)
         first = next_block(response, start)
         if start == 0 and re.match(rb"\s*<(!doctype|html|\?xml)", first[:64], re.IGNORECASE):
-            raise MirrorError("the server sent a web page in place of the file")
+            raise MirrorError("the server sent a web page instead of the file")
         with (
             part.open("r+b" if start else "wb") as file,
             tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=part.stem, disable=not progress) as bar,
@@ -124,7 +120,7 @@ def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> N
 
 
 def connect(url: str, had: int, timeout: float) -> Any:
-    """The server's answer to a request for the file from byte `had` on."""
+    """The server's response to a request for the file from byte `had` on."""
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "handful", "Accept-Encoding": "identity"})
         if had:
@@ -162,12 +158,6 @@ def resumed_at(response: Any, had: int) -> int:
 
 
 def promised(response: Any, start: int) -> int | None:
-    """The whole file's length by the server's word."""
+    """The length of the whole file according to the server."""
     length = response.headers.get("Content-Length", "")
     return start + int(length) if length.isdigit() else None
-
-
-def md5_of(path: Path) -> str:
-    """The file's MD5, which its authors published; it guards against accidents and mix-ups, not against forgery."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

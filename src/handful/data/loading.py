@@ -1,4 +1,7 @@
-"""The one door to data: a name or a path in, a benchmark with disjoint train, val and test classes out."""
+"""`load`: a name or a path in, a benchmark with disjoint train, val and test classes out.
+
+The module is not called load because `handful.data.load` is the function.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import hashlib
 from dataclasses import astuple
 from pathlib import Path
 
+from handful._io import data_root
 from handful.data.add import add
 from handful.data.archives import folder_files
-from handful.data.cache import data_root
 from handful.data.sources.folder import FolderOptions
 from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.store import SUFFIX, open_benchmark, store_path
@@ -27,8 +30,8 @@ def load(
     """The benchmark called `name`, or the folder of class folders at the path `name`.
 
     `split` picks one of a benchmark's official class splits ("vinyals" or "lake" for omniglot); for a folder it says
-    how many classes train, val and test get, in counts or fractions such as "64/16/20", dealt by `seed`. A folder's
-    images are cropped to `size` pixels a side (84 by default) and packed on first use. `root` is the folder that holds
+    how many classes train, val and test get, in counts or fractions such as "64/16/20", assigned by `seed`. A folder's
+    images are cropped to `size` pixels per side (84 by default) and packed on first use. `root` is the folder of
     packed data sets: by default HANDFUL_DATA, or the user's cache folder.
     """
     name, folder = str(name), data_root(root)
@@ -77,7 +80,7 @@ def load_folder(path: Path, root: Path, split: str | None, size: int | None, see
 
 
 def found_store(name: str, root: Path) -> Path:
-    """The file of a packed data set, which must be there."""
+    """The file of a packed data set, which must exist."""
     path = store_path(root, name)
     if Path(name).name != name or not path.is_file():
         raise absent(name, root)
@@ -91,6 +94,5 @@ def absent(name: str, root: Path) -> DataError:
     packed = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
     known = ", ".join(dict.fromkeys([DRAWN, *SOURCES, *packed]))
     return DataError(
-        f"There is no data set '{name}'. Known: {known}; "
-        f"or give the path of a folder with one subfolder for each class."
+        f"There is no data set '{name}'. Known: {known}; or give the path of a folder with one subfolder per class."
     )

@@ -17,7 +17,7 @@ DEFAULT = "0.64/0.16/0.2"
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a list: the part of the split, a class or family of classes, and what the list says about it."""
+    """One line of a list: the part of the split, a class or family of classes, and details about it."""
 
     part: str
     name: str
@@ -43,7 +43,7 @@ def entries(split: str) -> list[Entry]:
 
 
 def runs(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Numbers as (first, how many) for each run of successors."""
+    """Numbers as (first, count) for each run of consecutive ones."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and number == sum(found[-1]):
@@ -74,7 +74,7 @@ def split_sizes(split: str, n_classes: int) -> tuple[int, int, int]:
         return fraction_sizes(numbers, 100.0 if "%" in split else 1.0, n_classes, split)
     if sum(numbers) != n_classes:
         raise NotEnoughClassesError(
-            f"The split {split} wants {sum(numbers):.0f} classes, but there are {n_classes}. "
+            f"The split {split} needs {sum(numbers):.0f} classes, but there are {n_classes}. "
             f"Give counts that sum to {n_classes}, or fractions such as {DEFAULT}."
         )
     train, val, test = (int(number) for number in numbers)
@@ -82,7 +82,7 @@ def split_sizes(split: str, n_classes: int) -> tuple[int, int, int]:
 
 
 def fraction_sizes(fractions: Sequence[float], whole: float, n_classes: int, split: str) -> tuple[int, int, int]:
-    """Counts by the largest remainder; a part with a fraction above 0 gets at least one class."""
+    """Class counts by the largest remainder; a part with a fraction above 0 gets at least one class."""
     if abs(sum(fractions) - whole) > 1e-6 * whole:
         raise InvalidOptionError(
             f"The fractions of a split must sum to {whole:g}, but {split} sums to {sum(fractions):g}."
@@ -109,7 +109,7 @@ def shuffled(names: Sequence[str], seed: int) -> list[str]:
 
 
 def cut(names: Sequence[str], split: str, seed: int) -> dict[str, list[str]]:
-    """The names dealt to train, val and test at random, each part in alphabetical order."""
+    """The names assigned to train, val and test at random, each part in alphabetical order."""
     train, val, _ = split_sizes(split, len(names))
     order = shuffled(names, seed)
     return {

@@ -1,7 +1,7 @@
 """The packed store: one file that holds a data set's images as raw pixels behind a small header, read by memory map.
 
 The file begins with a fixed prefix (a magic, the header's length and checksum), then the header as JSON, then, at the
-next multiple of 4096 bytes, the pixels: uint8 (n, height, width, channels), the images of a class together.
+next multiple of 4096 bytes, the pixels: uint8 (n, height, width, channels), grouped by class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from tqdm import tqdm
 
-from handful.data.cache import replacing
+from handful._io import replacing, write_errors
 from handful.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BLOCK = 1 << 22
 UNHASHED = "0" * 64
 
 Ranges = tuple[tuple[int, int], ...]
-"""Runs of class numbers: (first, how many)."""
+"""Runs of class numbers: (first, count)."""
 Scheme = Mapping[str, Ranges]
 """The classes of 'train', 'val' and 'test'."""
 
@@ -56,7 +56,7 @@ class Header:
 
     @property
     def n_images(self) -> int:
-        """How many images all classes have together."""
+        """The number of images of all classes."""
         return sum(self.counts)
 
     @property
@@ -65,7 +65,7 @@ class Header:
         return prod(self.shape)
 
     def hasher(self) -> Any:
-        """A SHA-256 that has seen all of the header but its origin, and now wants the pixels."""
+        """A SHA-256 of all of the header except its origin, to be updated with the pixels."""
         seen = asdict(replace(self, content=UNHASHED, source="", name=""))
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode())
 
@@ -85,6 +85,7 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
     """Write chunks (k, height, width, channels) in the header's order; the store appears whole or not at all."""
     hasher, written = header.hasher(), 0
     with (
+        write_errors(path),
         replacing(path) as temporary,
         temporary.open("wb") as file,
         tqdm(total=header.n_images, unit=" images", desc=f"packing {header.name}", disable=not progress) as bar,
@@ -99,7 +100,7 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
             written += len(chunk)
             bar.update(len(chunk))
         if written != header.n_images:
-            raise DataError(f"'{header.name}' should have {header.n_images} images, but {written} came.")
+            raise DataError(f"'{header.name}' should have {header.n_images} images, but {written} were given.")
         complete = replace(header, content=hasher.hexdigest())
         file.seek(0)
         file.write(complete.encoded())
@@ -160,7 +161,7 @@ def header_from(fields: dict[str, Any]) -> Header:
 
 
 def remedy(path: Path) -> str:
-    """The command that makes a store anew."""
+    """The commands that make a damaged store again."""
     name = path.name.removesuffix(SUFFIX)
     return f"Remove it with `handful data remove {name}` and add it again with `handful data add {name}`."
 
@@ -189,7 +190,7 @@ def open_table(path: Path) -> tuple[Header, ImageTable]:
     from handful.data.table import ImageTable
 
     header, offset = read_header(path)
-    # copy-on-write, because torch wants memory that it may write to; the file itself never changes
+    # copy-on-write, because torch needs writable memory; the file itself never changes
     mapped = np.memmap(path, dtype=np.uint8, mode="c", offset=offset, shape=(header.n_images, *header.shape))
     images = torch.from_numpy(mapped).permute(0, 3, 1, 2)
     return header, ImageTable(images, header.classes, header.counts, header.groups)

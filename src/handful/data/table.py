@@ -11,13 +11,16 @@ from torch import Tensor
 
 from handful.errors import DataError, ShapeError
 
+CONVERT_BYTES = 2 * 2**20
+"""Pixels are converted to floats in blocks of this size, which are still in the processor's cache when divided."""
+
 
 @dataclass(frozen=True)
 class ImageTable:
-    """Every image of a source as one uint8 tensor in which the images of a class stand together.
+    """Every image of a source as one uint8 tensor in which the images of a class are adjacent.
 
-    `images` has the logical shape (n, channels, height, width) and channels-last memory, so that a gather of rows is
-    what a convolution wants. It may be a memory map: nothing here copies it. `groups` names, for each class, the
+    `images` has the logical shape (n, channels, height, width) and channels-last memory, so that gathered rows suit
+    convolutions. It may be a memory map: nothing here copies it. `groups` names, for each class, the
     family that it belongs to (an alphabet, say), for episodes that stay within one family.
     """
 
@@ -43,6 +46,9 @@ class ImageTable:
         if self.groups is not None and len(self.groups) != len(self.classes):
             raise ShapeError(f"{len(self.classes)} classes but {len(self.groups)} group names.")
 
+    def __repr__(self) -> str:
+        return f"ImageTable({len(self.classes):,} classes, {_images_of(len(self.images), self)})"
+
     def split(self, name: str, classes: Sequence[str]) -> ClassDataset:
         """The named classes as a data set, in the order given."""
         position = {known: index for index, known in enumerate(self.classes)}
@@ -65,6 +71,10 @@ class ClassDataset:
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def __repr__(self) -> str:
+        n = int(self.counts.sum())
+        return f"ClassDataset('{self.name}', {len(self):,} classes, {_images_of(n, self.table)})"
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -111,8 +121,16 @@ class ClassDataset:
 
     def gather(self, rows: Tensor) -> Tensor:
         """The table's images at `rows`, uint8 (..., channels, height, width), in channels-last memory, by one copy."""
-        nhwc = self.table.images.permute(0, 2, 3, 1)
-        picked = nhwc.index_select(0, rows.reshape(-1))
+        return self._shaped(self._picked(rows), rows)
+
+    def inputs(self, rows: Tensor, device: torch.device | None = None) -> Tensor:
+        """What an embedding takes: the table's images at `rows` as float32 in [0, 1], in channels-last memory."""
+        return self._shaped(unit_floats(self._picked(rows).to(device)), rows)
+
+    def _picked(self, rows: Tensor) -> Tensor:
+        return self.table.images.permute(0, 2, 3, 1).index_select(0, rows.reshape(-1))  # (n, height, width, channels)
+
+    def _shaped(self, picked: Tensor, rows: Tensor) -> Tensor:
         return picked.reshape(*rows.shape, *picked.shape[1:]).movedim(-1, -3)
 
 
@@ -125,6 +143,11 @@ class Benchmark:
     val: ClassDataset
     test: ClassDataset
 
+    def __repr__(self) -> str:
+        classes = ", ".join(f"{len(dataset):,} {dataset.name}" for dataset in (self.train, self.val, self.test))
+        n = sum(int(dataset.counts.sum()) for dataset in (self.train, self.val, self.test))
+        return f"Benchmark('{self.name}', {classes} classes, {_images_of(n, self.train.table)})"
+
     def __post_init__(self) -> None:
         splits = {"train": self.train, "val": self.val, "test": self.test}
         seen: dict[str, str] = {}
@@ -133,3 +156,21 @@ class Benchmark:
                 if name in seen:
                     raise DataError(f"Class '{name}' of {self.name} is in both '{seen[name]}' and '{split}'.")
                 seen[name] = split
+
+
+def _images_of(n: int, table: ImageTable) -> str:
+    """A number of images and their shape, in words."""
+    _, channels, height, width = table.images.shape
+    colour = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
+    return f"{n:,} images of {height} x {width} {colour}"
+
+
+def unit_floats(images: Tensor) -> Tensor:
+    """Images as float32 in [0, 1]: uint8 is divided by 255, floats are taken as they are."""
+    if images.dtype != torch.uint8:
+        return images.to(torch.float32)
+    done = torch.empty_like(images, dtype=torch.float32)
+    step = max(1, CONVERT_BYTES * len(images) // max(1, 4 * images.numel()))
+    for part, source in zip(done.split(step), images.split(step), strict=True):
+        part.copy_(source).div_(255)
+    return done

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from handful.data.augment import unit_floats
 from handful.data.table import ClassDataset
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.random import Ints, below, choose, random_words
@@ -73,7 +72,7 @@ class EpisodeSampler:
     """Endless episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
 
     `transform` turns gathered uint8 images into network inputs, with a generator of its own for each episode; without
-    it, pixels are divided by 255.
+    it, an episode has the inputs that the data set gives.
     """
 
     def __init__(
@@ -164,13 +163,14 @@ class EpisodeSampler:
 
     def _episode(self, rows: EpisodeRows, start: int) -> Episode:
         count, n = len(rows.rows), rows.n_support
-        inputs = self._inputs(self.dataset.gather(rows.rows), start)  # (b, n + q, c, h, w)
+        inputs = self._inputs(rows.rows, start)  # (b, n + q, c, h, w)
         support, query = (targets.expand(count, -1, -1) for targets in rows.targets())
         return Episode(LabelledSet(inputs[:, :n], support), LabelledSet(inputs[:, n:], query), rows.classes)
 
-    def _inputs(self, images: Tensor, start: int) -> Tensor:
+    def _inputs(self, rows: Tensor, start: int) -> Tensor:
         if self.transform is None:
-            return unit_floats(images)
+            return self.dataset.inputs(rows)
+        images = self.dataset.gather(rows)
         words = random_words(self.seed ^ 0x7F02, np.arange(start, start + len(images)), 1)[:, 0] >> np.uint64(1)
         generators = [torch.Generator().manual_seed(int(word)) for word in words]
         done = [self.transform(episode, generator) for episode, generator in zip(images, generators, strict=True)]

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from handful._io import write_atomically
 from handful.errors import CheckpointError
-from handful.files import write_atomically
 
 _KEY = "handful"
 FORMAT = 1

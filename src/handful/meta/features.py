@@ -42,7 +42,7 @@ def embed_rows(
     features: Tensor | None = None
     with torch.no_grad():
         for start in range(0, len(rows), batch):
-            images = dataset.gather(rows[start : start + batch]).to(engine.device).to(torch.float32).div_(255)
+            images = dataset.inputs(rows[start : start + batch], engine.device)
             done: Tensor = network(images)
             if features is None:
                 features = done.new_empty((len(rows), *done.shape[1:]))

@@ -15,9 +15,9 @@ GAP = 2
 
 
 def contact_sheet(dataset: ClassDataset, classes: int = 12, images: int = 10) -> Image.Image:
-    """One row for each of `classes` classes, spread evenly over the split, with its first `images` images."""
+    """`classes` rows, one per class, spread evenly over the split, with the first `images` images of each class."""
     if classes < 1 or images < 1:
-        raise InvalidOptionError(f"A contact sheet needs a class and an image at least, but got {classes} x {images}.")
+        raise InvalidOptionError(f"A contact sheet needs at least one class and image, but got {classes} x {images}.")
     if not len(dataset):
         raise InvalidOptionError(f"Split '{dataset.name}' has no classes to show.")
     rows = np.linspace(0, len(dataset) - 1, min(classes, len(dataset))).round().astype(int).tolist()

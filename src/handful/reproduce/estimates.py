@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from handful import data
+from handful._io import write_atomically
 from handful.data.table import Benchmark
 from handful.errors import DataError, InvalidOptionError
-from handful.files import write_atomically
 from handful.reproduce.conduct import Options, plan_cells
 from handful.reproduce.estimate import GPU_FLOPS, Estimate, estimate
 from handful.reproduce.experiments import EXPERIMENTS

@@ -187,9 +187,6 @@ def advance(
     `until` "end" goes on to the last episode or the end of patience. A loss that is not finite ends the run; that is a
     result too, and the manifest says so. A run that another process trains is refused, or waited for.
     """
-<<<<<<< HEAD
-    run = Run(job.folder, job.recipe, benchmark, Engine(device))
-=======
     with held(job.folder, wait):
         return _advance(job, benchmark, content, seconds, device, watch, until)
 
@@ -197,8 +194,7 @@ def advance(
 def _advance(
     job: Job, benchmark: Benchmark, content: str, seconds: float, device: torch.device, watch: Watch, until: Until
 ) -> Manifest:
-    run = Run(job.folder, job.recipe, benchmark, device)
->>>>>>> 111a0a701dc26ba7c584b8fd3db4403feaf52d8a
+    run = Run(job.folder, job.recipe, benchmark, Engine(device))
     _resume(run) if (job.folder / RECIPE).exists() else run.start()
     base = Manifest(
         job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered

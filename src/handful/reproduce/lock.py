@@ -15,8 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from handful._io import write_atomically
 from handful.errors import HandfulError
-from handful.files import write_atomically
 
 LOCK, HOLDER = ".lock", "holder.json"
 

@@ -15,8 +15,8 @@ import numpy
 import torch
 
 from handful import __version__
+from handful._io import write_atomically
 from handful.errors import CheckpointError, DataError
-from handful.files import write_atomically
 from handful.meta.run import RECIPE, Run
 from handful.recipes import NAMED, Recipe
 from handful.reproduce.completeness import Completion, completion

@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from handful._io import write_atomically
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
-from handful.files import write_atomically
 from handful.meta.engine import Engine
 from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from handful._io import write_atomically
 from handful.errors import InvalidOptionError
-from handful.files import write_atomically
 from handful.reproduce.lock import held
 
 POLL = 0.2

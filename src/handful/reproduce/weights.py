@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from handful.files import write_atomically
+from handful._io import write_atomically
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.reproduce.results import Cell, Results, Score
 from handful.reproduce.tables import Lines, markdown
@@ -78,7 +78,7 @@ def _card(kept: Kept, results: Results, path: Path) -> str:
         f"interval is over episodes that share no image. {limits.capitalize()}. Of the run's checkpoints this is "
         f"`{checkpoint}`{', chosen on validation classes' if checkpoint.startswith('best') else ''}.",
         "## How to load it",
-        f'    handful evaluate {path.name}\n\n    import handful\n    model = handful.load("{path.name}")',
+        f'    handful evaluate {path.name}\n\n    import handful\n    model = handful.load_model("{path.name}")',
         "## How it was made",
         f"- `handful train --recipe {manifest.name}{seeds} --out RUN`, or `{results.command}`\n"
         f"- data: {manifest.data}, SHA-256 of classes and pixels `{manifest.content}`\n"

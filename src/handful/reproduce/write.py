@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from handful.files import write_atomically
+from handful._io import write_atomically
 from handful.report.page import Picture, code, figure, heading, page, paragraph, table
 from handful.report.plots import curves_picture
 from handful.reproduce.counts import counts_bytes, digest

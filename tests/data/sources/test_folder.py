@@ -50,7 +50,7 @@ def test_subfolders_train_val_test_are_the_split(tmp_path: Path) -> None:
 def test_a_class_in_two_parts_is_refused_unless_it_is_dealt_anew(tmp_path: Path) -> None:
     files = {f"{part}/{name}/{i}.png": png(i) for part in ("train", "test") for name in "abc" for i in range(2)}
     path = write_files(tmp_path / "x", files)
-    with pytest.raises(DataError, match=r"'a' .* stands in both test and train.*--split"):
+    with pytest.raises(DataError, match=r"'a' .* in both test and train.*--split"):
         contents(path)
     found = contents(path, split="1/1/1")
     assert sorted(found.classes) == ["a", "b", "c"]

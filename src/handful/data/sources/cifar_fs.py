@@ -6,7 +6,6 @@ CIFAR-100 itself is read from its author's archives: the python one, without run
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from handful._io import digest
 from handful.data._packing import Item
 from handful.data.archives import Blob, Tree
 from handful.data.decode import Decoding
@@ -85,7 +85,7 @@ def sorted_by_hash(pixels: Pixels) -> Pixels:
             kept = np.concatenate((kept, chunk))
             while len(kept) >= PER_CLASS:
                 ours, kept = kept[:PER_CLASS], kept[PER_CLASS:]
-                yield ours[np.argsort([hashlib.sha256(image.tobytes()).hexdigest() for image in ours])]
+                yield ours[np.argsort([digest(image.tobytes()) for image in ours])]
 
     return chunks
 
@@ -165,13 +165,13 @@ def from_records(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
     names = files["fine_label_names.txt"].read().decode("utf-8", "replace").split()
     data = [files[part].read() for part in ("train.bin", "test.bin")]
     if any(len(part) % RECORD for part in data):
-        raise DataError(f"{where} is damaged: its files are no multiple of {RECORD} bytes, the length of a record.")
+        raise DataError(f"{where} is damaged: a file size is not a multiple of {RECORD} bytes, one record.")
     records = np.concatenate([np.frombuffer(part, dtype=np.uint8).reshape(-1, RECORD) for part in data])
     return by_class(names, records[:, 1].astype(np.int64), records[:, 2:], where)
 
 
 def by_class(names: list[str], labels: np.ndarray, planes: np.ndarray, where: str) -> dict[str, np.ndarray]:
-    """Colour planes (n, 3072) as images (n, 32, 32, 3), one array a class."""
+    """Colour planes (n, 3072) as images (n, 32, 32, 3), one array per class."""
     if planes.ndim != 2 or planes.shape[1] != PIXELS or len(labels) != len(planes):
         raise DataError(f"{where} is damaged: {planes.shape} pixels and {len(labels)} labels do not belong together.")
     if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):

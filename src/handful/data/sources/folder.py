@@ -1,4 +1,4 @@
-"""A folder of your own, one subfolder a class: any images that Pillow reads, resized and centre-cropped to one size."""
+"""A folder of your own with one subfolder per class: any images that Pillow reads, resized and centre-cropped."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Classes = dict[str, list[Item]]
 class FolderOptions:
     """How a folder becomes a data set.
 
-    `split` is counts or fractions for train/val/test classes, dealt by `seed`; without it, subfolders train, val and
-    test are taken as the split where they exist, and else 64%, 16% and 20% of the classes.
+    `split` gives counts or fractions of classes for train/val/test, which `seed` assigns at random. Without it,
+    subfolders called train, val and test are the split if they exist; otherwise it is 64%, 16% and 20% of the classes.
     """
 
     size: int = 84
@@ -41,7 +41,7 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= 1024:
-            raise InvalidOptionError(f"Images can be packed at 1 to 1024 pixels a side, but size = {self.size}.")
+            raise InvalidOptionError(f"Images can be packed at 1 to 1024 pixels per side, but size = {self.size}.")
         if self.min_images < 1:
             raise InvalidOptionError(f"min_images must be at least 1, but got {self.min_images}.")
 
@@ -80,7 +80,7 @@ def read_folder(trees: Sequence[Tree], options: FolderOptions) -> Contents:
 
 
 def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
-    """Sort files into classes by the folder they stand in; a folder around everything is looked through."""
+    """Sort files into classes by the folder they are in; a single folder around everything is skipped."""
     readable = extensions()
     visible = {path: blob for path, blob in files.items() if not any(part.startswith(".") for part in path.parts)}
     images = {path: blob for path, blob in visible.items() if path.suffix.lower() in readable}
@@ -102,7 +102,7 @@ def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
 
 
 def wrapper_depth(images: Sequence[PurePosixPath]) -> int:
-    """How many folders, one in the other, stand around all class folders and mean nothing."""
+    """How many nested folders enclose all class folders without meaning anything."""
     depth = 0
     while images and all(len(path.parts) > depth + 2 for path in images):
         around = {path.parts[depth] for path in images}
@@ -113,15 +113,15 @@ def wrapper_depth(images: Sequence[PurePosixPath]) -> int:
 
 
 def merged(listing: Listing, options: FolderOptions, where: str) -> Classes:
-    """All classes; one that stands in two parts is put together when it is dealt anew, and refused when it is not."""
+    """All classes; one that is in two parts is merged if classes are split again, and refused if they are not."""
     classes: Classes = {}
     home: dict[str, str | None] = {}
     for part, found in listing.parts.items():
         for name, items in found.items():
             if name in classes and options.split is None:
                 raise DataError(
-                    f"Class '{name}' in {where} stands in both {home[name]} and {part}, but few-shot splits have no "
-                    f"class in common. Give --split to put such classes together and deal them anew."
+                    f"Class '{name}' in {where} is in both {home[name]} and {part}, but few-shot splits have no "
+                    f"class in common. Give --split to merge such classes and split them again."
                 )
             classes.setdefault(name, []).extend(items)
             home[name] = part
@@ -129,15 +129,13 @@ def merged(listing: Listing, options: FolderOptions, where: str) -> Classes:
 
 
 def check_counts(classes: Classes, options: FolderOptions, where: str) -> None:
-    """Refuse a folder without classes, and classes with too few images, by name."""
+    """Refuse a folder without classes, and name classes with too few images."""
     if not classes:
-        raise DataError(
-            f"No class folders with images in {where}. Expected one folder for each class, with its images."
-        )
+        raise DataError(f"No class folders with images in {where}. Expected one folder per class, with its images.")
     small = {name: len(items) for name, items in sorted(classes.items()) if len(items) < options.min_images}
     if small:
-        told = ", ".join(f"'{name}' ({n})" for name, n in list(small.items())[:5])
+        some = ", ".join(f"'{name}' ({n})" for name, n in list(small.items())[:5])
         raise NotEnoughImagesError(
-            f"{len(small)} of {len(classes)} classes in {where} have fewer than {options.min_images} images: {told}"
+            f"{len(small)} of {len(classes)} classes in {where} have fewer than {options.min_images} images: {some}"
             f"{', ...' if len(small) > 5 else ''}. Add images, move these folders away, or lower --min-images."
         )

@@ -91,7 +91,7 @@ def listed_images(images: dict[str, Blob], listed: dict[str, list[str]]) -> dict
 
 
 def class_folders(images: dict[str, Blob], where: str) -> dict[str, list[Item]]:
-    """The images in folders called by a class's WordNet number, in the order of the number in their names."""
+    """The images in folders named after WordNet numbers, in the order of the number in their file names."""
     found: dict[str, list[Item]] = {name: [] for name in class_names()}
     for name, blob in images.items():
         if (match := CLASS_FOLDER.search(name)) and match[1] in found:

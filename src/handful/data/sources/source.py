@@ -1,4 +1,4 @@
-"""What a source hands over to be packed, and what is known about a source before it is there."""
+"""What a source is: where its files come from, how they are read, and what they contain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pixels = Callable[[], Iterator[np.ndarray]]
 
 @dataclass(frozen=True)
 class Contents:
-    """A data set that has been found complete but not decoded yet; splits are runs of class numbers."""
+    """A data set whose files are complete but not decoded yet; splits are runs of class numbers."""
 
     classes: tuple[str, ...]
     counts: tuple[int, ...]
@@ -42,13 +42,13 @@ class Source:
     read: Callable[[Sequence[Tree]], Contents]
     remotes: tuple[Remote, ...] = ()
     archives: tuple[str, ...] = ()
-    """Names of archives that are opened when they lie in a folder that the user gives."""
+    """Names of archives that are opened if they are in the folder that the user gives."""
     companions: tuple[str, ...] = ()
     """Names of other sources that are read from the same files, and are added together with this one."""
 
 
 def decoded(items: Sequence[Item], decoding: Decoding) -> Pixels:
-    """All images in order, decoded in all cores when they are asked for."""
+    """All images in order, decoded on all cores on demand."""
     return lambda: decode_all(items, decoding)
 
 
@@ -58,7 +58,7 @@ def joined(trees: Sequence[Tree]) -> str:
 
 
 def expect_counts(found: Mapping[str, int], wanted: Mapping[str, int], where: str, title: str) -> None:
-    """Refuse a data set in which a class is missing or has another number of images than it should."""
+    """Refuse a data set in which a class is missing or has the wrong number of images."""
     missing = [name for name in wanted if not found.get(name)]
     if missing:
         raise DataError(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from handful._io import digest, replacing
 from handful.data.sources.glyphs._alphabets import invent, select
 from handful.data.sources.glyphs._dice import Dice
 from handful.data.sources.glyphs._hands import write
@@ -23,7 +21,7 @@ ALPHABETS = {"train": 32, "val": 6, "test": 12}
 """How many alphabets each split has; no two splits share one."""
 
 HANDS = 20
-"""How many drawings each character has, one by each hand."""
+"""Drawings per character, one by each hand."""
 
 SHA256 = "2cfe8a453f8e04c3009db75b55bfbc026beda0bd388ecf1814c3264b78e9fb24"
 """Of the pixels of seed 0, in order: tells whether a cached file is what this version draws."""
@@ -35,7 +33,7 @@ _FEWEST, _MOST = 20, 36
 def load_glyphs(cache: Path | None = None) -> Benchmark:
     """The benchmark, cut by alphabet; kept as one file in the folder `cache`, if given, and mapped from there.
 
-    A file that is damaged or that another version wrote is drawn anew; a folder that cannot be written to is no error.
+    A file that is damaged or from another version is drawn again; a folder that cannot be written to is not an error.
     """
     sizes = _alphabet_sizes(0)
     table = draw() if cache is None else _table(_cached(cache / "glyphs.npy", HANDS * sum(sizes)), sizes)
@@ -98,11 +96,11 @@ def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
             known = file.read(len(header)) == header
         if not known or path.stat().st_size != len(header) + n_images * SIDE * SIDE:
             return None
-        # copy on write, as torch wants memory that it may write to
+        # copy on write, because torch needs writable memory
         pixels = np.memmap(path, dtype=np.uint8, mode="c", offset=len(header), shape=shape)
     except OSError:
         return None
-    return np.asarray(pixels) if hashlib.sha256(pixels.data).hexdigest() == SHA256 else None
+    return np.asarray(pixels) if digest(pixels.data) == SHA256 else None
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
@@ -113,14 +111,7 @@ def _header(shape: tuple[int, ...]) -> bytes:
 
 
 def _store(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write a .npy file under a temporary name and rename it, so that nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_header(pixels.shape))
-            file.write(pixels.tobytes())
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write a .npy file whole, or not at all."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(_header(pixels.shape))
+        file.write(pixels.tobytes())

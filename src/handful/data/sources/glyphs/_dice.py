@@ -30,7 +30,7 @@ class Dice:
         return Dice(f"{self._seed}/{label}")
 
     def bits(self, label: str, shape: Sequence[int]) -> NDArray[np.uint64]:
-        """64 random bits a place."""
+        """64 random bits per place."""
         key = int.from_bytes(hashlib.sha256(f"{self._seed}/{label}".encode()).digest()[:8], "little")
         counter = np.arange(1, 1 + int(np.prod(shape)), dtype=np.uint64)
         mixed = np.uint64(key) + counter * np.uint64(0x9E3779B97F4A7C15)
