@@ -58,7 +58,7 @@ class Estimate:
     @property
     def seconds(self) -> float:
         """Expected seconds until the run is complete, if patience does not end it sooner."""
-        return 0.0 if self.done.complete else self._seconds(max(0, self.end - self.done.episodes))
+        return 0.0 if self.done.complete or self.done.over else self._seconds(max(0, self.end - self.done.episodes))
 
     @property
     def end(self) -> int:
