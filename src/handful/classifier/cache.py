@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from handful.classifier.cholesky import Matrix
+from handful.classifier.inputs import Matrix
 from handful.data.cache import data_root
 
 FILE = "embeddings.sqlite"
