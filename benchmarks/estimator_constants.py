@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
+from scipy.special import log_softmax
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.estimator_constants_report import Constant, Measured, report, verdict
@@ -23,10 +25,7 @@ from benchmarks.own_images_report import FALSE_REJECTION
 from handful import FewShotClassifier, data
 from handful._io import data_root, write_atomically
 from handful.classifier import selection
-from handful.classifier.cholesky import Matrix
 from handful.classifier.embedder import named_embedder
-from handful.classifier.exact_ridge import factorise
-from handful.classifier.examples import FAMILIARITY
 from handful.classifier.heads import (
     MAKERS,
     LogisticHead,
@@ -35,8 +34,12 @@ from handful.classifier.heads import (
     SoftmaxHead,
     balanced,
     held_out_shares,
+    ridge_map,
 )
-from handful.classifier.selection import GRID, Labels, Spectrum, calibrate, log_softmax, prior_cost, size_of
+from handful.classifier.inputs import Labels, Matrix
+from handful.classifier.novelty import FAMILIARITY
+from handful.classifier.selection import GRID, calibrate, prior_cost, size_of
+from handful.solvers.factor import Spectrum, ridge_factor
 
 SEED = 4000
 """Far from the seeds of benchmarks.own_images, though the classes differ anyway."""
@@ -82,7 +85,7 @@ class Tried:
 def tried(task: Task, exponent: float) -> list[Tried]:
     """Ridge regression at every lambda of the grid; with the shipped exponent, scores as in the classifier."""
     centred, targets = task.examples - task.examples.mean(0), np.eye(len(task.shots))[task.labels]
-    spectrum, size, held = Spectrum.of(centred), size_of(centred), _held(task)
+    spectrum, size, held = Spectrum.of(torch.from_numpy(centred)), size_of(centred), _held(task)
     shares, held_shares = targets.mean(0), held_out_shares(targets)
     queries = task.queries - task.examples.mean(0)
 
@@ -93,8 +96,8 @@ def tried(task: Task, exponent: float) -> list[Tried]:
     return [
         Tried(
             multiple,
-            scored(spectrum.leave_one_out(targets, multiple * size)[held], held_shares[held]),
-            scored(factorise(centred, multiple * size).solve(targets)(queries), shares),
+            scored(spectrum.leave_one_out(torch.from_numpy(targets), multiple * size).numpy()[held], held_shares[held]),
+            scored(ridge_map(ridge_factor(torch.from_numpy(centred), multiple * size), targets)(queries), shares),
         )
         for multiple in GRID
     ]
@@ -144,7 +147,7 @@ def ridge(task: Task) -> Measured:
 def learner(name: str, task: Task) -> Measured:
     """The usual scale of another learner, which chooses its lambda by the same likelihood."""
     state = FewShotClassifier(learner=name).fit(task.examples, task.labels)._state
-    size, held = size_of(state.factor.features), state.held_out
+    size, held = size_of(state.features), state.held_out
     states = [replace(state, head_lam=multiple * size) for multiple in MAKERS[name].grid] or [state]
     scores = [(each.held_out_scores[held], each.scores(task.queries)) for each in states]
 
@@ -162,14 +165,14 @@ def unknown(task: Task) -> Measured:
         return {}
     state = FewShotClassifier().fit(task.examples, task.labels)._state
     both = np.concatenate([task.queries, task.strangers]) - state.origin
-    variances = state.factor.variances(both) / size_of(state.factor.features)
-    scores = balanced(state.factor.solve(state.targets)(both), state.counts / state.counts.sum())
+    variances = state.factor.variances(torch.from_numpy(both)).numpy() / size_of(state.features)
+    scores = balanced(ridge_map(state.factor, state.targets)(both), state.counts / state.counts.sum())
     best, strange = scores.max(1) / math.sqrt(len(state.classes)), np.arange(len(both)) >= len(task.queries)
     return {UNKNOWN.name: {value: float(roc_auc_score(strange, variances - value * best)) for value in UNKNOWN.values}}
 
 
 def _log_loss(logits: Matrix, truth: Labels) -> float:
-    return -float(log_softmax(logits)[np.arange(len(truth)), truth].mean())
+    return -float(log_softmax(logits, axis=-1)[np.arange(len(truth)), truth].mean())
 
 
 def rules(task: Task) -> dict[str, float]:

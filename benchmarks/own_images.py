@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClassifierCV
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestCentroid
@@ -31,10 +32,9 @@ from tqdm import tqdm
 from benchmarks.own_images_report import FALSE_REJECTION, OURS, plot, report, summary
 from handful import FewShotClassifier, data
 from handful._io import data_root, write_atomically
-from handful.classifier.cholesky import Matrix
 from handful.classifier.embedder import Embedder, embed, named_embedder
-from handful.classifier.inputs import pictures
-from handful.classifier.selection import Labels, expected_calibration_error, softmax
+from handful.classifier.heads import ridge_map
+from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.data.table import ClassDataset
 
 IMAGES_A_CLASS = 60
@@ -114,6 +114,14 @@ def families_of(dataset: ClassDataset, features: Features, fewest: int = FEWEST_
     return [family for family in families if len(family) >= fewest]
 
 
+def expected_calibration_error(probabilities: Matrix, labels: Labels, bins: int = 15) -> float:
+    """The mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, eq. 3)."""
+    confidence, right = probabilities.max(-1), probabilities.argmax(-1) == labels
+    bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = np.bincount(bin_of, weights=confidence - right, minlength=bins)
+    return float(np.abs(gaps).sum()) / len(labels)
+
+
 def matched_accuracy(task: Task, right: NDArray[np.bool_]) -> tuple[float, int]:
     """What leave-one-out estimates: the accuracy in the examples' own mix of classes, without those that stand alone.
 
@@ -138,7 +146,7 @@ def measure(task: Task) -> dict[str, Any]:
     matched, images = matched_accuracy(task, right)
     estimate = clf.score_estimate_
     shown = estimate.interval(images)
-    uncalibrated = softmax(state.factor.solve(state.targets)(task.queries - state.origin))
+    uncalibrated = softmax(ridge_map(state.factor, state.targets)(task.queries - state.origin), axis=-1)
     return {
         "way": len(task.shots),
         "examples": sum(task.shots),

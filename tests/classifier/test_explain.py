@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from handful.classifier import FewShotClassifier
-from handful.classifier.exact_ridge import added
 from handful.errors import InvalidOptionError
 from tests.classifier.test_classifier import NAMES, task
 
@@ -62,8 +62,8 @@ def test_the_first_suggestion_takes_most_variance_from_the_doubtful(e: int) -> N
     clf = FewShotClassifier(lam=1.0).fit(X, y)
     state = clf._state
     doubt = 1 - clf.predict_proba(pool).max(1)
-    centred = pool - state.origin
-    left = [doubt @ added(state.factor, centred[i : i + 1]).variances(centred) for i in range(len(pool))]
+    centred = torch.from_numpy(pool - state.origin)
+    left = [doubt @ state.factor.add(centred[i : i + 1]).variances(centred).numpy() for i in range(len(pool))]
     assert clf.suggest(pool, k=1) == [int(np.argmin(left))]
 
 

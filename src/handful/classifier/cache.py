@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from handful._io import data_root
-from handful.classifier.cholesky import Matrix
+from handful.classifier.inputs import Matrix
 
 FILE = "embeddings.sqlite"
 _CREATE = (

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from handful.classifier.answers import ScoreEstimate, estimate_score
 from handful.classifier.cache import cache_folder
-from handful.classifier.cholesky import Matrix
 from handful.classifier.embedder import Embedded, Embedder, choose_embedder, embed
 from handful.classifier.examples import (
     Lam,
@@ -29,10 +29,9 @@ from handful.classifier.examples import (
 )
 from handful.classifier.explain import Explanation, explain, suggest
 from handful.classifier.file import read_file, write_file
-from handful.classifier.inputs import Picture, are_pictures, labelled_pictures, pictures
+from handful.classifier.inputs import Matrix, Picture, are_pictures, labelled_pictures, pictures
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
-from handful.classifier.selection import softmax
 from handful.errors import InvalidOptionError, NotEnoughImagesError
 
 
@@ -126,7 +125,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Matrix:
         """Probabilities (q, way), in the order of `classes_`, with the scale that leave-one-out finds most likely."""
         scores = self._scores(X)
-        return softmax(self._state.scale * scores)
+        probabilities: Matrix = softmax(self._state.scale * scores, axis=-1)
+        return probabilities
 
     def predict(
         self, X: Any, *, unknown: Literal["reject"] | None = None, false_rejection: float = 0.05
@@ -225,7 +225,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             cache=cache,
         )
         loaded._state, loaded._embedder = state, embedder
-        loaded.n_features_in_ = state.factor.features.shape[1]
+        loaded.n_features_in_ = state.features.shape[1]
         return loaded
 
     @property

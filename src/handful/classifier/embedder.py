@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from handful.classifier.cache import Store, Stored, key_of
-from handful.classifier.cholesky import Matrix
 from handful.classifier.examples import Source
-from handful.classifier.inputs import Picture, pixels_of, thumbnail
+from handful.classifier.inputs import Matrix, Picture, pixels_of, thumbnail
 from handful.embeddings import efficientnet
 from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError, InvalidOptionError, NotFiniteError, ShapeError

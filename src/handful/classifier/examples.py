@@ -10,25 +10,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from handful.classifier.cholesky import Matrix
-from handful.classifier.exact_ridge import (
-    Factor,
-    added,
-    factorise,
-    leave_one_out,
-    leave_one_out_variances,
-    removed,
+from handful.classifier.heads import (
+    Head,
+    RidgeHead,
+    balanced,
+    held_out_shares,
+    maker,
+    observed,
+    ridge_leave_one_out,
+    ridge_map,
 )
-from handful.classifier.heads import Head, RidgeHead, balanced, held_out_shares, maker, observed
-from handful.classifier.inputs import pictures
-from handful.classifier.selection import Labels, calibrate, choose_lam, size_of
+from handful.classifier.inputs import Labels, Matrix, pictures
+from handful.classifier.novelty import foreignness
+from handful.classifier.selection import calibrate, choose_lam, size_of
 from handful.errors import InvalidOptionError, NotEnoughClassesError
+from handful.solvers.factor import RidgeFactor, ridge_factor
 
 Lam = float | Literal["auto"]
-FAMILIARITY = 2.0
-"""The weight of the best score beside the variance in the score by which strangers are told."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One example's origin; an example that was given as features has an empty one."""
+
+    name: str = ""
+    """The path or the number under which it was given."""
+    digest: str = ""
+    """SHA-256 of its pixels, as embedded."""
+    thumbnail: bytes = b""
+    """A small JPEG."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +65,19 @@ class State:
     sources: tuple[Source, ...]
     origin: Matrix
     """Subtracted from all features: it changes no prediction, and keeps far-away features from losing digits."""
-    factor: Factor
+    factor: RidgeFactor
     head_lam: float
     scale: float
     tuned_at: int
     """The number of examples for which lambda and scale were chosen."""
     loss: float = 0.0
     """What leave-one-out costs at this lambda and scale, in nats."""
+
+    @property
+    def features(self) -> Matrix:
+        """The examples (n, e), less the origin."""
+        features: Matrix = self.factor.X.numpy()
+        return features
 
     @cached_property
     def targets(self) -> Matrix:
@@ -90,39 +110,34 @@ class State:
         return self.head.leave_one_out()
 
     def unknown_scores(self, features: Matrix) -> Matrix:
-        """How foreign each query is: its predictive variance in units of the features' size, less its best ridge score.
-
-        The score counts twice (`FAMILIARITY`): -2 for a query that equals an example, 1 or more for one that resembles
-        none.
-        """
+        """How foreign each query is, by its predictive variance and its best ridge score."""
         centred = features - self.origin
-        scores = balanced(self.factor.solve(self.targets)(centred), self.counts / self.counts.sum())
-        return self._foreignness(self.factor.variances(centred), scores)
+        scores = balanced(ridge_map(self.factor, self.targets)(centred), self.counts / self.counts.sum())
+        return self._foreignness(self.factor.variances(torch.from_numpy(centred)), scores)
 
     @cached_property
     def held_out_unknown_scores(self) -> Matrix:
         """The same for each example that can be held out, by a fit on all others."""
-        scores = balanced(leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
-        return self._foreignness(leave_one_out_variances(self.factor), scores)[self.held_out]
+        scores = balanced(ridge_leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
+        return self._foreignness(self.factor.leave_one_out_variances(), scores)[self.held_out]
 
-    def _foreignness(self, variances: Matrix, scores: Matrix) -> Matrix:
+    def _foreignness(self, variances: Tensor, scores: Matrix) -> Matrix:
         best = scores.max(1) / np.sqrt(len(self.classes))
-        foreign: Matrix = variances / size_of(self.factor.features) - FAMILIARITY * best
-        return foreign
+        return foreignness(variances.numpy() / size_of(self.features), best)
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
         """With more examples, of classes old or new."""
         classes, codes = coded(np.concatenate([self.classes[self.codes], labels]))
-        factor = added(self.factor, features - self.origin)
+        factor = self.factor.add(torch.from_numpy(features - self.origin))
         return self._changed(classes, codes, (*self.sources, *sources), factor)
 
     def remove(self, index: Sequence[int]) -> State:
         """Without some examples; a class goes with its last one."""
         kept = np.delete(np.arange(len(self.codes)), list(index))
         classes, codes = coded(self.classes[self.codes[kept]])
-        return self._changed(classes, codes, tuple(self.sources[i] for i in kept), removed(self.factor, index))
+        return self._changed(classes, codes, tuple(self.sources[i] for i in kept), self.factor.remove(index))
 
-    def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: Factor) -> State:
+    def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor) -> State:
         state = replace(self, classes=classes, codes=codes, sources=sources, factor=factor)
         n = len(codes)
         due = n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at
@@ -130,7 +145,7 @@ class State:
 
     def retuned(self) -> State:
         """The state of a fresh fit to the same examples: lambda and scale are chosen anew."""
-        return fit_state(self.options, self.factor.features + self.origin, self.classes[self.codes], self.sources)
+        return fit_state(self.options, self.features + self.origin, self.classes[self.codes], self.sources)
 
 
 def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
@@ -141,7 +156,8 @@ def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources:
     centred, targets = features - origin, np.eye(len(classes))[codes]
     given = options.lam if options.learner == "ridge" else "auto"
     lam = _ridge_lam(options, centred, targets, codes) if given == "auto" else _positive(given)
-    state = State(options, classes, codes, tuple(sources), origin, factorise(centred, lam), lam, 1.0, len(codes))
+    factor = ridge_factor(torch.from_numpy(centred), lam)
+    state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes))
     candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
     if options.lam != "auto":
         candidates = [_positive(options.lam)]
@@ -181,18 +197,6 @@ def _positive(lam: Lam) -> float:
     if isinstance(lam, str) or not (np.isfinite(lam) and lam > 0):
         raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
     return float(lam)
-
-
-@dataclass(frozen=True)
-class Source:
-    """One example's origin; an example that was given as features has an empty one."""
-
-    name: str = ""
-    """The path or the number under which it was given."""
-    digest: str = ""
-    """SHA-256 of its pixels, as embedded."""
-    thumbnail: bytes = b""
-    """A small JPEG."""
 
 
 def rows_checked(index: int | Sequence[int], n: int) -> list[int]:

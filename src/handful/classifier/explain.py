@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.special import softmax
 
-from handful.classifier.cholesky import Matrix
 from handful.classifier.examples import State
-from handful.classifier.selection import softmax
+from handful.classifier.inputs import Matrix
 
 MOST_CANDIDATES = 3000
 """Of a larger pool, the most doubtful so many are weighed: the covariance of all pairs has to fit in memory."""
@@ -82,7 +83,7 @@ def explain(state: State, queries: Matrix | None, k: int) -> Explanation:
 def suspects(state: State) -> list[Suspect]:
     """Examples whose held-out prediction is another class than their label, the least probable label first."""
     held = state.held_out
-    probabilities = softmax(state.scale * state.held_out_scores[held]) if len(held) else np.zeros((0, 1))
+    probabilities = softmax(state.scale * state.held_out_scores[held], axis=-1) if len(held) else np.zeros((0, 1))
     guesses, own = probabilities.argmax(1), probabilities[np.arange(len(held)), state.codes[held]]
     wrong = [position for position in np.argsort(own) if guesses[position] != state.codes[held[position]]]
     return [
@@ -124,8 +125,8 @@ def confusions(state: State) -> list[Confusion]:
 
 def nearest(state: State, query: Matrix, k: int) -> tuple[Neighbour, ...]:
     """The k examples that are most similar to a query."""
-    examples = state.factor.features - state.factor.features.mean(0)
-    centred = query - state.origin - state.factor.features.mean(0)
+    examples = state.features - state.features.mean(0)
+    centred = query - state.origin - state.features.mean(0)
     lengths = np.linalg.norm(examples, axis=1) * np.linalg.norm(centred)
     similarities = examples @ centred / np.where(lengths > 0, lengths, 1)
     return tuple(
@@ -141,12 +142,12 @@ def suggest(state: State, pool: Matrix, k: int) -> list[int]:
     whatever the label is. Chosen, one after the other, is what takes most variance from the queries in doubt, so that
     no two choices say the same.
     """
-    doubt = 1 - softmax(state.scale * state.scores(pool)).max(1)
+    doubt = 1 - softmax(state.scale * state.scores(pool), axis=-1).max(1)
     looked_at = np.argsort(-doubt, kind="stable")[:MOST_CANDIDATES]
-    covariance = state.factor.covariance(pool[looked_at] - state.origin)
+    covariance = state.factor.covariance(torch.from_numpy(pool[looked_at] - state.origin)).numpy()
     chosen: list[int] = []
     for _ in range(min(k, len(looked_at))):
-        noisy = np.diagonal(covariance) + state.factor.lam
+        noisy = np.diagonal(covariance) + float(state.factor.lam)
         gain = doubt[looked_at] @ np.square(covariance) / noisy
         gain[chosen] = -np.inf
         best = int(gain.argmax())

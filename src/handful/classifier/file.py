@@ -13,14 +13,14 @@ from torch import Tensor
 
 from handful import __version__
 from handful.classifier.embedder import Embedder, choose_embedder, named_embedder, trained_embedder
-from handful.classifier.exact_ridge import DualFactor, Factor, PrimalFactor
 from handful.classifier.examples import Options, Source, State
-from handful.classifier.heads import RidgeHead, maker
+from handful.classifier.heads import maker
 from handful.embeddings.preprocessing import preprocessing_from_json
-from handful.errors import CheckpointError, HandfulError, InvalidOptionError
+from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.run import TrainedModel, build
 from handful.recipes import recipe_from_json
+from handful.solvers.factor import restored_factor
 
 KIND = "classifier"
 LARGEST = 512
@@ -36,8 +36,8 @@ def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: 
         )
     pictures = [source.thumbnail if thumbnails else b"" for source in state.sources]
     tensors = {
-        "features": torch.from_numpy(np.ascontiguousarray(state.factor.features)),
-        "factor": torch.from_numpy(np.ascontiguousarray(state.factor.L)),
+        "features": state.factor.X,
+        "factor": state.factor.L,
         "origin": torch.from_numpy(np.ascontiguousarray(state.origin)),
         "codes": torch.from_numpy(state.codes),
         "thumbnail_sizes": torch.tensor([len(each) for each in pictures], dtype=torch.int64),
@@ -55,8 +55,8 @@ def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: 
         "lam_option": options.lam,
         "balance": options.balance,
         "tune_limit": options.tune_limit,
-        "form": "primal" if isinstance(state.factor, PrimalFactor) else "dual",
-        "lam": state.factor.lam,
+        "form": state.factor.form,
+        "lam": float(state.factor.lam),
         "head_lam": state.head_lam,
         "scale": state.scale,
         "tuned_at": state.tuned_at,
@@ -85,28 +85,27 @@ def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None
     try:
         state = _state(tensors, facts)
         embedder = _embedder(tensors, facts["embedding"], embedding, path)
-    except HandfulError:
+    except (CheckpointError, InvalidOptionError, DataError):
         raise
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise CheckpointError(f"{path} does not hold a whole classifier: {error}.") from error
+    except (HandfulError, KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{path} does not hold a whole classifier: {str(error).rstrip('.')}.") from error
     return state, embedder
 
 
 def _coefficients(state: State) -> dict[str, Tensor]:
     """The solution itself, for those who read the file without handful: dual coefficients, or weights, and the bias."""
-    solution = RidgeHead(state.factor, state.targets, state.options.balance).map
-    bias = torch.from_numpy(np.ascontiguousarray(solution.bias))
-    if isinstance(state.factor, PrimalFactor):
-        return {"weights": torch.from_numpy(np.ascontiguousarray(solution.weights)), "bias": bias}
-    residuals = state.targets - solution(state.factor.features)
-    return {"dual": torch.from_numpy(np.ascontiguousarray(residuals / state.factor.lam)), "bias": bias}
+    factor, targets = state.factor, torch.from_numpy(state.targets)
+    solution = factor.solve(targets)
+    if factor.form == "primal":
+        return {"weights": solution.weights, "bias": solution.bias}
+    return {"dual": (targets - solution(factor.X)) / factor.lam, "bias": solution.bias}
 
 
 def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
     features, L, origin = (_matrix(tensors[name]) for name in ("features", "factor", "origin"))
     codes = tensors["codes"].numpy()
     classes = _classes(facts)
-    _require_shapes(features, L, origin, codes, classes, facts["form"])
+    _require_shapes(features, origin, codes, classes)
     numbers = {name: float(facts[name]) for name in ("lam", "head_lam", "scale")}
     if not all(np.isfinite(value) and value > 0 for value in numbers.values()):
         raise ValueError(f"lambda and scale must be positive, but are {numbers}")
@@ -115,9 +114,7 @@ def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
     options = Options(
         str(facts["learner"]), lam if lam == "auto" else float(lam), bool(facts["balance"]), int(facts["tune_limit"])
     )
-    form = PrimalFactor if facts["form"] == "primal" else DualFactor
-    factor = form(features, numbers["lam"], L)
-    _require_factor(factor)
+    factor = restored_factor(torch.from_numpy(features), numbers["lam"], torch.from_numpy(L), facts["form"])
     sources = _sources(tensors, facts, len(codes))
     return State(
         options, classes, codes.astype(np.int64), sources, origin, factor, numbers["head_lam"], numbers["scale"],
@@ -135,28 +132,12 @@ def _classes(facts: Mapping[str, Any]) -> NDArray[Any]:
     return classes
 
 
-def _require_shapes(
-    features: NDArray[Any], L: NDArray[Any], origin: NDArray[Any], codes: NDArray[Any], classes: NDArray[Any], form: str
-) -> None:
+def _require_shapes(features: NDArray[Any], origin: NDArray[Any], codes: NDArray[Any], classes: NDArray[Any]) -> None:
     n, e = features.shape
-    size = {"dual": n, "primal": e + 1}[form]
-    if L.shape != (size, size) or origin.shape != (e,) or codes.shape != (n,):
-        raise ValueError(f"its tensors have shapes {features.shape}, {L.shape}, {origin.shape}, {codes.shape}")
+    if origin.shape != (e,) or codes.shape != (n,):
+        raise ValueError(f"its tensors have shapes {features.shape}, {origin.shape}, {codes.shape}")
     if sorted(set(codes.tolist())) != list(range(len(classes))):
         raise ValueError("its examples do not belong to its classes")
-
-
-def _require_factor(factor: Factor) -> None:
-    """Refuse a factor that is not the one of its features: L (L^T v) against the system times v, for one v."""
-    L = factor.L
-    v = np.cos(np.arange(len(L)))
-    if isinstance(factor, DualFactor):
-        expected = factor.features @ (factor.features.T @ v) + factor.lam * v
-    else:
-        X = np.hstack([factor.features, np.ones((len(factor.features), 1))])
-        expected = X.T @ (X @ v) + factor.lam * np.append(v[:-1], 0)
-    if np.triu(L, 1).any() or np.abs(L @ (L.T @ v) - expected).max() > 1e-6 * max(1.0, np.abs(expected).max()):
-        raise ValueError("its factor is not the one of its features")
 
 
 def _sources(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], n: int) -> tuple[Source, ...]:

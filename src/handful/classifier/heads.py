@@ -10,26 +10,84 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.special import expit, softmax
 
 from handful import solvers
-from handful.classifier.cholesky import Matrix
-from handful.classifier.exact_ridge import Factor, LinearMap, leave_one_out
-from handful.classifier.selection import size_of, softmax
+from handful.classifier.inputs import Matrix
+from handful.classifier.selection import size_of
 from handful.errors import InvalidOptionError
+from handful.solvers.factor import RidgeFactor, ridge_factor
 
 BIAS_FREEDOM = 10.0
-"""The bias of logistic regression is a constant feature so many times as long as the others: hardly penalised."""
+"""The bias of logistic regression is a constant feature this many times as large as the others: hardly penalised."""
 STEPS = 12
 """Newton steps of logistic and softmax regression: they have converged to rounding long before."""
 
 
+@dataclass(frozen=True)
+class LinearMap:
+    """Features (q, e) -> features @ weights + bias, (q, way)."""
+
+    weights: Matrix
+    bias: Matrix
+
+    def __call__(self, features: Matrix) -> Matrix:
+        """Scores of features."""
+        scores: Matrix = features @ self.weights + self.bias
+        return scores
+
+
+def ridge_map(factor: RidgeFactor, targets: Matrix) -> LinearMap:
+    """What ridge regression learns from targets (n, way)."""
+    found = factor.solve(torch.from_numpy(targets))
+    return LinearMap(found.weights.numpy(), found.bias.numpy())
+
+
+def ridge_leave_one_out(factor: RidgeFactor, targets: Matrix) -> Matrix:
+    """What ridge regression predicts for each example by a fit on all others (n, way)."""
+    predictions: Matrix = factor.leave_one_out(torch.from_numpy(targets)).numpy()
+    return predictions
+
+
+def balanced(predictions: Matrix, shares: Matrix) -> Matrix:
+    """Scores by which a class with few examples is not disadvantaged: (f - share) / sqrt(share).
+
+    It is ridge regression on target columns that have been centred and brought to equal size, which, with a free bias,
+    can be done after the fact: so exact updates and exact leave-one-out are kept. With equal shares the order of
+    the classes is that of the predictions. A class without examples (share 0) scores -inf.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(shares > 0, (predictions - shares) / np.sqrt(shares), -np.inf)
+
+
+def observed(predictions: Matrix, shares: Matrix) -> Matrix:
+    """Scores that leave the shares of the classes as they are; a class without examples scores -inf."""
+    way = predictions.shape[-1]
+    return np.where(shares > 0, np.sqrt(way) * predictions, -np.inf)
+
+
+def held_out_shares(targets: Matrix) -> Matrix:
+    """For each example, the shares of the classes among all other examples (n, way)."""
+    shares: Matrix = (targets.sum(0) - targets) / max(len(targets) - 1, 1)
+    return shares
+
+
+@dataclass(frozen=True)
 class Head(ABC):
-    """A learner after it has seen the examples. Features are those of the factor, with its origin at 0."""
+    """A learner fitted to the features of a factor, with the origin at 0, and one-hot targets (n, way)."""
 
     usual_scale: ClassVar[float]
     """What to multiply its scores with before softmax when there is no evidence."""
     exact: ClassVar[bool] = True
     """Whether its leave-one-out equals refits."""
+    factor: RidgeFactor
+    targets: Matrix
+
+    @property
+    def features(self) -> Matrix:
+        """The examples (n, e)."""
+        features: Matrix = self.factor.X.numpy()
+        return features
 
     @abstractmethod
     def scores(self, features: Matrix) -> Matrix:
@@ -49,14 +107,12 @@ class RidgeHead(Head):
     """Ridge regression on one-hot targets, its classes balanced or as they are."""
 
     usual_scale = 4.0
-    factor: Factor
-    targets: Matrix
     balance: bool
 
     @cached_property
     def map(self) -> LinearMap:
         """Weights and bias, so that a query costs one product."""
-        return self.factor.solve(self.targets)
+        return ridge_map(self.factor, self.targets)
 
     def scores(self, features: Matrix) -> Matrix:
         """By the linear map."""
@@ -71,7 +127,7 @@ class RidgeHead(Head):
 
     def leave_one_out(self) -> Matrix:
         """Exact, from the factor."""
-        return self._scored(leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
+        return self._scored(ridge_leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
 
     def _scored(self, predictions: Matrix, shares: Matrix) -> Matrix:
         return (balanced if self.balance else observed)(predictions, shares)
@@ -82,13 +138,11 @@ class PrototypeHead(Head):
     """The nearest class mean: minus half the squared distance, in units of the features' size."""
 
     usual_scale = 9.0
-    factor: Factor
-    targets: Matrix
 
     @cached_property
     def means(self) -> Matrix:
         """Class means (way, e)."""
-        means: Matrix = self.targets.T @ self.factor.features / self.targets.sum(0)[:, None]
+        means: Matrix = self.targets.T @ self.features / self.targets.sum(0)[:, None]
         return means
 
     def scores(self, features: Matrix) -> Matrix:
@@ -105,13 +159,13 @@ class PrototypeHead(Head):
         """Exact: only the mean of the example's own class moves, away from it by n / (n - 1)."""
         counts = self.targets.sum(0)
         away = np.divide(counts, counts - 1, out=np.ones_like(counts), where=counts > 1)
-        scores = self.scores(self.factor.features)
+        scores = self.scores(self.features)
         moved = np.where(self.targets > 0, scores * np.square(away), scores)
         return np.where((self.targets > 0) & (counts == 1), -np.inf, moved)
 
     @cached_property
     def _size(self) -> float:
-        return size_of(self.factor.features)
+        return size_of(self.features)
 
 
 @dataclass(frozen=True)
@@ -124,8 +178,6 @@ class LikelihoodHead(Head):
 
     usual_scale = 0.5
     exact = False
-    factor: Factor
-    targets: Matrix
     lam: float
 
     @abstractmethod
@@ -152,7 +204,7 @@ class LikelihoodHead(Head):
 
     def leave_one_out(self) -> Matrix:
         """z - (z - eta) / slack with the working responses z = eta + (y - mu) / (mu (1 - mu))."""
-        eta = self.map(self.factor.features)
+        eta = self.map(self.features)
         mu = self.probabilities(eta)
         s = np.maximum(mu * (1 - mu), 1e-12)
         steps = (self.targets - mu) / s
@@ -161,30 +213,25 @@ class LikelihoodHead(Head):
         return np.where(alone, -np.inf, eta + steps - steps / slack)
 
     def _slack(self, s: Matrix) -> Matrix:
-        """The diagonal of lam (R X X^T R + lam I)^-1 with R = diag(sqrt(s)), by the smaller system."""
-        X = self._augmented * np.sqrt(s)[:, None]
-        n, e = X.shape
-        if n > e:
-            solved = np.linalg.solve(X.T @ X + self.lam * np.eye(e), X.T)
-            slack: Matrix = 1 - np.einsum("ne,en->n", X, solved)
-            return slack
-        slack = self.lam * np.diagonal(np.linalg.inv(X @ X.T + self.lam * np.eye(n)))
+        """1 minus the leverages of the ridge regression with these weights; its bias is among the features."""
+        weighted = torch.from_numpy(self._augmented * np.sqrt(s)[:, None])
+        slack: Matrix = ridge_factor(weighted, self.lam, bias=False).slack.numpy()
         return slack
 
     @cached_property
     def _mean(self) -> Matrix:
-        mean: Matrix = self.factor.features.mean(0)
+        mean: Matrix = self.features.mean(0)
         return mean
 
     @cached_property
     def _augmented(self) -> Matrix:
         # centred at the mean, because even a lightly penalised bias depends on the origin
         column = np.full((len(self.targets), 1), self._bias_column)
-        return np.hstack([self.factor.features - self._mean, column])
+        return np.hstack([self.features - self._mean, column])
 
     @cached_property
     def _bias_column(self) -> float:
-        return BIAS_FREEDOM * float(np.sqrt(size_of(self.factor.features)))
+        return BIAS_FREEDOM * float(np.sqrt(size_of(self.features)))
 
 
 @dataclass(frozen=True)
@@ -192,12 +239,12 @@ class LogisticHead(LikelihoodHead):
     """Logistic regression, each class against all others."""
 
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
-        """One problem a class, by the smaller system."""
+        """One problem per class, by the smaller system."""
         return solvers.logistic(X, Y, self.lam, STEPS)
 
     def probabilities(self, logits: Matrix) -> Matrix:
-        """One sigmoid a class."""
-        sigmoid: Matrix = 0.5 * (1 + np.tanh(logits / 2))
+        """One sigmoid per class."""
+        sigmoid: Matrix = expit(logits)
         return sigmoid
 
 
@@ -212,11 +259,12 @@ class SoftmaxHead(LikelihoodHead):
         return X.mT @ solvers.softmax_dual(solvers.gram(X), Y, self.lam, STEPS)
 
     def probabilities(self, logits: Matrix) -> Matrix:
-        """Softmax."""
-        return softmax(logits)
+        """Softmax over the classes."""
+        probabilities: Matrix = softmax(logits, axis=-1)
+        return probabilities
 
 
-FitHead = Callable[[Factor, Matrix, float, bool], Head]
+FitHead = Callable[[RidgeFactor, Matrix, float, bool], Head]
 """From factor, one-hot targets, lambda and balance."""
 LIKELIHOOD_GRID = (1e-3, 1e-2, 1e-1)
 
@@ -242,26 +290,3 @@ def maker(learner: str) -> HeadMaker:
     if learner not in MAKERS:
         raise InvalidOptionError(f"learner must be one of {', '.join(MAKERS)}, but got {learner!r}.")
     return MAKERS[learner]
-
-
-def balanced(predictions: Matrix, shares: Matrix) -> Matrix:
-    """Scores by which a class with few examples is not disadvantaged: (f - share) / sqrt(share).
-
-    It is ridge regression on target columns that have been centred and brought to equal size, which, with a free bias,
-    can be done after the fact: so exact updates and exact leave-one-out are kept. With equal shares the order of
-    the classes is that of the predictions. A class without examples (share 0) scores -inf.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(shares > 0, (predictions - shares) / np.sqrt(shares), -np.inf)
-
-
-def observed(predictions: Matrix, shares: Matrix) -> Matrix:
-    """Scores that leave the shares of the classes as they are; a class without examples scores -inf."""
-    way = predictions.shape[-1]
-    return np.where(shares > 0, np.sqrt(way) * predictions, -np.inf)
-
-
-def held_out_shares(targets: Matrix) -> Matrix:
-    """For each example, the shares of the classes among all other examples (n, way)."""
-    shares: Matrix = (targets.sum(0) - targets) / max(len(targets) - 1, 1)
-    return shares

@@ -17,6 +17,9 @@ from handful.data.archives import Blob
 from handful.data.decode import Decoding, decode, eight_bit, extensions
 from handful.errors import DataError, InvalidOptionError, NotFiniteError, ShapeError
 
+Matrix = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
 THUMBNAIL = Decoding(96, 96, channels=3, fit="crop")
 
 

@@ -1,4 +1,4 @@
-"""From which unknown score on a query is called unknown, so that it is a mistake at a chosen rate."""
+"""How much a query looks like none of the classes, and from which score on to call it unknown."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ import math
 import numpy as np
 from scipy.special import stdtrit
 
-from handful.classifier.cholesky import Matrix
+from handful.classifier.inputs import Matrix
+
+FAMILIARITY = 2.0
+"""The weight of the best score relative to the variance."""
+
+
+def foreignness(variances: Matrix, best: Matrix) -> Matrix:
+    """The predictive variance of each query, in units of the features' size, less twice its best ridge score.
+
+    It is -2 for a query that equals an example, and 1 or more for one that resembles none.
+    """
+    foreign: Matrix = variances - FAMILIARITY * best
+    return foreign
 
 
 def rejection_threshold(scores: Matrix, share: float) -> float:
     """What a new score of the same kind as these n exceeds with probability `share`.
 
-    The k-th smallest of n is exceeded with probability 1 - k / (n + 1), whatever the scores' distribution; between two
-    of them it is interpolated. A threshold above the greatest, which n < 1 / share - 1 asks for, is that for normally
-    distributed scores (Student's t), if that is higher.
+    The k-th smallest of n is exceeded with probability 1 - k / (n + 1), whatever the distribution; between two scores
+    it is interpolated. With n < 1 / share - 1 the threshold is above the largest score: it is the one for
+    normally distributed scores (Student's t), if that is higher.
     """
     n = len(scores)
     if (n + 1) * (1 - share) <= n:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -76,6 +76,60 @@ def cholesky(S: Tensor, eps: float, inspector: Callable[[], None] | None = None)
         L = L.clone()
         L[failed] = _factorise_rounded(S[failed], eps)
     return L  # type: ignore[no-any-return]
+
+
+def solve_lower(L: Tensor, B: Tensor) -> Tensor:
+    """L^-1 B."""
+    X: Tensor = torch.linalg.solve_triangular(L, B, upper=False)
+    return X
+
+
+def solve_cholesky(L: Tensor, B: Tensor) -> Tensor:
+    """(L L^T)^-1 B; torch.cholesky_solve takes several times as long for a few columns."""
+    X: Tensor = torch.linalg.solve_triangular(L.mT, solve_lower(L, B), upper=True)
+    return X
+
+
+def bordered(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
+    """The factor of [[S, cross], [cross^T, corner]] from the factor L of S, at a cost quadratic in the size of S."""
+    n, k = cross.shape[-2:]
+    below = solve_lower(L, cross).mT  # (..., k, n)
+    grown = L.new_zeros(*L.shape[:-2], n + k, n + k)
+    grown[..., :n, :n] = L
+    grown[..., n:, :n] = below
+    grown[..., n:, n:] = cholesky(corner - below @ below.mT, torch.finfo(L.dtype).eps)
+    return grown
+
+
+def without(L: Tensor, row: int) -> Tensor:
+    """The factor of S with one row and column taken out: what stands below them grows by a rank-one term."""
+    n = L.shape[-1]
+    shrunk = L.new_zeros(*L.shape[:-2], n - 1, n - 1)
+    shrunk[..., :row, :row] = L[..., :row, :row]
+    shrunk[..., row:, :row] = L[..., row + 1 :, :row]
+    if row < n - 1:
+        shrunk[..., row:, row:] = rank_one(L[..., row + 1 :, row + 1 :], L[..., row + 1 :, row], 1)
+    return shrunk
+
+
+def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
+    """The factor of L L^T + sign v v^T, at quadratic cost and with no loop.
+
+    With p = L^-1 v the new factor is L R, where R is the factor of I + sign p p^T, known in closed form: with
+    rho_j = 1 + sign (p_1^2 + ... + p_j^2), R_jj = sqrt(rho_j / rho_{j-1}) and, for i > j,
+    R_ij = sign p_i p_j / sqrt(rho_j rho_{j-1}). So L R needs only `later`, the sums over i > j of L_i p_i (after
+    Gill, Golub, Murray and Saunders, 1974).
+    """
+    p = solve_lower(L, v.unsqueeze(-1)).mT  # (..., 1, n)
+    rho = 1 + sign * p.square().cumsum(-1)
+    if bool((rho[..., -1] <= 0).any()):
+        raise NotPositiveDefiniteError(
+            f"Taking out a rank-one term leaves no positive definite matrix (1 - |p|^2 = {float(rho.min()):.3g})."
+        )
+    before = torch.cat([torch.ones_like(rho[..., :1]), rho[..., :-1]], -1)
+    weighted = L * p
+    later = torch.cat([weighted[..., 1:].flip(-1).cumsum(-1).flip(-1), torch.zeros_like(L[..., :1])], -1)
+    return L * (rho / before).sqrt() + later * (sign * p / (rho * before).sqrt())
 
 
 def _require_sound(S: Tensor, B: Tensor) -> None:

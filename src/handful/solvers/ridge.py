@@ -14,6 +14,7 @@ from handful.solvers.checks import (
     require_system,
     require_targets,
 )
+from handful.solvers.factor import held_out
 from handful.solvers.fused import fused_predictions, fused_ridge
 from handful.solvers.kernels import diagonal_prior, dual_weights, gram
 from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
@@ -102,7 +103,7 @@ def leave_one_out(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
         identity = torch.eye(n, dtype=work, device=K.device).expand(*batch, n, n)
         solved = solve_factorised(S, factorise(S, rounding(K)), torch.cat([targets, identity], -1))
         A, inverse_diagonal = solved[..., :o], solved[..., o:].diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
-        return recast(targets - A / inverse_diagonal, result_dtype(K, Y))
+        return recast(held_out(targets, A, inverse_diagonal), result_dtype(K, Y))
 
 
 def _ridge_by_dual(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:

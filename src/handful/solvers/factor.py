@@ -1,0 +1,395 @@
+"""Ridge regression that can be updated: add, remove and merge examples, leave some out, ask how sure it is; all exact.
+
+The paper's eq. 4 and 5 with a bias that is not penalised, so that adding a constant to a feature changes nothing. A
+factor is a value: an update returns a new one. Everything is computed and returned in float64 (float32 on devices
+without it), takes leading batch dimensions, and can be differentiated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from handful.errors import InvalidOptionError, ShapeError
+from handful.solvers.checks import require_finite, require_positive, require_rows
+from handful.solvers.linear import bordered, cholesky, rank_one, solve_cholesky, solve_lower, without
+from handful.solvers.precision import system_dtype
+
+REFACTOR_SHARE = 8
+"""If more than one in this many rows of the factor change at once, a new factor is cheaper than that many updates."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """What ridge regression learns: features (..., q, e) -> features @ weights + bias, (..., q, o)."""
+
+    weights: Tensor
+    bias: Tensor
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Predictions for features."""
+        return features.to(self.weights) @ self.weights + self.bias.unsqueeze(-2)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RidgeFactor(ABC):
+    """Ridge regression on features X (..., n, e), before it has seen targets; made by `ridge_factor`.
+
+    It keeps the Cholesky factor of the smaller system: of K + lam I (eq. 5) if n <= e, else of X^T X + lam I (eq. 4).
+    Both give the same numbers, and an update that changes which one is smaller changes the form.
+    """
+
+    X: Tensor
+    lam: Tensor
+    L: Tensor
+    bias: bool
+
+    @property
+    @abstractmethod
+    def form(self) -> Literal["dual", "primal"]:
+        """Which of the two systems is factorised."""
+
+    @abstractmethod
+    def solve(self, Y: Tensor) -> LinearMap:
+        """Weights and bias for targets (..., n, o)."""
+
+    @abstractmethod
+    def covariance(self, queries: Tensor) -> Tensor:
+        """Predictive covariance of all pairs of queries (..., q, q); its diagonal is `variances`."""
+
+    @abstractmethod
+    def variances(self, queries: Tensor) -> Tensor:
+        """Predictive variance of each query (..., q), in units of the kernel, if this is a Gaussian process."""
+
+    @abstractmethod
+    def residual_operator(self, rows: Tensor) -> Tensor:
+        """The block of I - H that belongs to these rows, where H is the hat matrix: predictions = H targets."""
+
+    @property
+    @abstractmethod
+    def slack(self) -> Tensor:
+        """1 minus the leverage of each example (..., n): the diagonal of I - H."""
+
+    @abstractmethod
+    def _with_rows(self, X: Tensor, rows: Tensor) -> RidgeFactor: ...
+
+    @abstractmethod
+    def _without_rows(self, X: Tensor, index: list[int]) -> RidgeFactor: ...
+
+    @abstractmethod
+    def _system_times(self, v: Tensor) -> Tensor: ...
+
+    def add(self, rows: Tensor) -> RidgeFactor:
+        """With more examples at the end: a row and a column appended to the factor, or a rank-one update, for each."""
+        rows = rows.to(self.X)
+        X = torch.cat([self.X, rows], -2)
+        many = self.form == "primal" and REFACTOR_SHARE * rows.shape[-2] > self.L.shape[-1]
+        return ridge_factor(X, self.lam, self.bias) if many or _form(X) != self.form else self._with_rows(X, rows)
+
+    def remove(self, index: Sequence[int]) -> RidgeFactor:
+        """Without the examples at these positions."""
+        rows = set(index)
+        X = self.X[..., [i for i in range(self.X.shape[-2]) if i not in rows], :]
+        many = REFACTOR_SHARE * len(rows) > self.L.shape[-1]
+        if many or _form(X) != self.form:
+            return ridge_factor(X, self.lam, self.bias)
+        return self._without_rows(X, sorted(rows, reverse=True))
+
+    def merge(self, other: RidgeFactor) -> RidgeFactor:
+        """With the examples of another factor of the same lambda; `Moments` merge without the examples themselves."""
+        if not torch.equal(self.lam, other.lam) or self.bias != other.bias:
+            raise InvalidOptionError(f"Factors of unequal lambda or bias do not merge: {self} and {other}.")
+        return self.add(other.X)
+
+    def leave_one_out(self, Y: Tensor) -> Tensor:
+        """What a fit on all other examples predicts for each (..., n, o): y_i - (y_i - f_i) / (1 - leverage_i)."""
+        self._require_rest(1)
+        Y = Y.to(self.X)
+        return held_out(Y, Y - self.solve(Y)(self.X), self.slack.unsqueeze(-1))
+
+    def leave_one_out_variances(self) -> Tensor:
+        """The predictive variance of each example under a fit on all others: lam leverage_i / (1 - leverage_i)."""
+        return self.lam.unsqueeze(-1) * (1 / self.slack - 1).clamp_min(0)
+
+    def leave_group_out(self, Y: Tensor, groups: Tensor) -> Tensor:
+        """What a fit without the whole group of an example predicts for it, for groups (n,) of any labels.
+
+        The residuals of a group G without it are (I - H)_GG^-1 times those with it: one small system per group.
+        """
+        Y = Y.to(self.X)
+        residuals = Y - self.solve(Y)(self.X)
+        predictions = Y.clone()
+        for group in torch.unique(groups):
+            rows = torch.nonzero(groups == group).squeeze(-1)
+            self._require_rest(len(rows))
+            gap = torch.linalg.solve(self.residual_operator(rows), residuals[..., rows, :])
+            predictions = predictions.index_add(-2, rows, -gap)
+        return predictions
+
+    def _require_rest(self, left_out: int) -> None:
+        if self.X.shape[-2] <= left_out and self.bias:
+            raise InvalidOptionError(f"Leaving {left_out} of {self.X.shape[-2]} examples out leaves none to fit.")
+
+    def __repr__(self) -> str:
+        n, e = self.X.shape[-2:]
+        lam = f"{self.lam.item():.4g}" if self.lam.numel() == 1 else f"{tuple(self.lam.shape)}"
+        return f"RidgeFactor(examples={n}, features={e}, lam={lam}, bias={self.bias}, form='{self.form}')"
+
+
+def ridge_factor(X: Tensor, lam: float | Tensor, bias: bool = True) -> RidgeFactor:
+    """The factor of ridge regression on features X (..., n, e), with a bias that is not penalised or with none.
+
+    `lam` is a number or a tensor of the batch's shape, and multiplies the sum of squares as in the paper.
+    """
+    require_rows("X", X, "X", X)
+    X = X.to(system_dtype(X.device))
+    lam = torch.as_tensor(lam, dtype=X.dtype, device=X.device)
+    require_positive("lam", lam.detach())
+    if _form(X) == "dual":
+        return _Dual(X, lam, _cholesky(_shifted(_gram(X), lam)), bias)
+    return _Primal(X, lam, _cholesky(_primal_system(_gram(X.mT), X.sum(-2), X.shape[-2], lam, bias)), bias)
+
+
+def restored_factor(X: Tensor, lam: float, L: Tensor, form: Literal["dual", "primal"]) -> RidgeFactor:
+    """A factor with a bias from stored parts in float64; refused if L is not the factor that belongs to X and lam."""
+    stored = _FORMS[form](X, torch.tensor(lam, dtype=X.dtype), L, True)
+    size = X.shape[-2] if form == "dual" else X.shape[-1] + 1
+    if L.shape == (size, size) and not L.triu(1).any():
+        v = torch.cos(torch.arange(size, dtype=L.dtype)).unsqueeze(-1)
+        expected = stored._system_times(v)
+        if float((L @ (L.mT @ v) - expected).abs().max()) <= 1e-6 * max(1.0, float(expected.abs().max())):
+            return stored
+    raise ShapeError(f"The factor {tuple(L.shape)} is not the {form} one of features {tuple(X.shape)} at lam = {lam}.")
+
+
+class _Dual(RidgeFactor):
+    """With M = (K + lam I)^-1 and its sums m = M 1, I - H is lam (M - m m^T / 1^T m).
+
+    The bias b solves [[K + lam I, 1], [1^T, 0]] [A; b] = [Y; 0], whose Schur complement needs K + lam I only.
+    """
+
+    form = "dual"
+
+    @cached_property
+    def _ones(self) -> Tensor:
+        """M 1 as a column (..., n, 1), or zeros without a bias."""
+        ones = torch.full_like(self.L[..., :1], float(self.bias))
+        return solve_cholesky(self.L, ones) if self.bias else ones
+
+    @cached_property
+    def _total(self) -> Tensor:
+        return self._ones.sum(-2, keepdim=True) if self.bias else torch.ones_like(self.L[..., :1, :1])
+
+    @cached_property
+    def _root(self) -> Tensor:
+        """L^-1, so that M is its transpose times itself."""
+        return solve_lower(self.L, torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device))
+
+    def solve(self, Y: Tensor) -> LinearMap:
+        Y = Y.to(self.X)
+        bias = self._ones.mT @ Y / self._total  # (..., 1, o)
+        return LinearMap(self.X.mT @ solve_cholesky(self.L, Y - bias), bias.squeeze(-2))
+
+    @cached_property
+    def slack(self) -> Tensor:
+        diagonal = self._root.square().sum(-2)
+        return self.lam.unsqueeze(-1) * (diagonal - (self._ones.square() / self._total).squeeze(-1))
+
+    def residual_operator(self, rows: Tensor) -> Tensor:
+        root, ones = self._root[..., rows], self._ones[..., rows, :]
+        return self.lam[..., None, None] * (root.mT @ root - ones @ ones.mT / self._total)
+
+    def variances(self, queries: Tensor) -> Tensor:
+        queries = queries.to(self.X)
+        cross = self.X @ queries.mT  # (..., n, q)
+        explained = solve_lower(self.L, cross).square().sum(-2)
+        doubt = self._bias_doubt(cross).square() / self._total
+        return (queries.square().sum(-1) - explained + doubt.squeeze(-2)).clamp_min(0)
+
+    def covariance(self, queries: Tensor) -> Tensor:
+        queries = queries.to(self.X)
+        cross = self.X @ queries.mT
+        half, doubt = solve_lower(self.L, cross), self._bias_doubt(cross)
+        return queries @ queries.mT - half.mT @ half + doubt.mT @ doubt / self._total
+
+    def _bias_doubt(self, cross: Tensor) -> Tensor:
+        return float(self.bias) - self._ones.mT @ cross  # (..., 1, q)
+
+    def _with_rows(self, X: Tensor, rows: Tensor) -> RidgeFactor:
+        return _Dual(X, self.lam, bordered(self.L, self.X @ rows.mT, _shifted(_gram(rows), self.lam)), self.bias)
+
+    def _without_rows(self, X: Tensor, index: list[int]) -> RidgeFactor:
+        return _Dual(X, self.lam, reduce(without, index, self.L), self.bias)
+
+    def _system_times(self, v: Tensor) -> Tensor:
+        return self.X @ (self.X.mT @ v) + self.lam * v
+
+
+class _Primal(RidgeFactor):
+    """With X~ = [X, 1] and S = X~^T X~ + lam diag(1, ..., 1, 0), so that the bias is free, H is X~ S^-1 X~^T."""
+
+    form = "primal"
+
+    @cached_property
+    def _half(self) -> Tensor:
+        """L^-1 X~^T, so that H is its transpose times itself."""
+        return solve_lower(self.L, self._extended(self.X).mT)
+
+    def solve(self, Y: Tensor) -> LinearMap:
+        return _linear_map(solve_cholesky(self.L, self._extended(self.X).mT @ Y.to(self.X)), self.bias)
+
+    @cached_property
+    def slack(self) -> Tensor:
+        return 1 - self._half.square().sum(-2)
+
+    def residual_operator(self, rows: Tensor) -> Tensor:
+        half = self._half[..., rows]
+        return torch.eye(len(rows), dtype=half.dtype, device=half.device) - half.mT @ half
+
+    def variances(self, queries: Tensor) -> Tensor:
+        half = solve_lower(self.L, self._extended(queries.to(self.X)).mT)
+        return self.lam.unsqueeze(-1) * half.square().sum(-2)
+
+    def covariance(self, queries: Tensor) -> Tensor:
+        half = solve_lower(self.L, self._extended(queries.to(self.X)).mT)
+        return self.lam[..., None, None] * (half.mT @ half)
+
+    def _with_rows(self, X: Tensor, rows: Tensor) -> RidgeFactor:
+        return self._changed(X, rows, 1)
+
+    def _without_rows(self, X: Tensor, index: list[int]) -> RidgeFactor:
+        return self._changed(X, self.X[..., index, :], -1)
+
+    def _changed(self, X: Tensor, rows: Tensor, sign: Literal[1, -1]) -> RidgeFactor:
+        L = reduce(lambda L, row: rank_one(L, row, sign), self._extended(rows).unbind(-2), self.L)
+        return _Primal(X, self.lam, L, self.bias)
+
+    def _extended(self, rows: Tensor) -> Tensor:
+        return torch.cat([rows, torch.ones_like(rows[..., :1])], -1) if self.bias else rows
+
+    def _system_times(self, v: Tensor) -> Tensor:
+        X = self._extended(self.X)
+        return X.mT @ (X @ v) + self.lam * torch.cat([v[:-1], torch.zeros_like(v[-1:])])
+
+
+_FORMS = {"dual": _Dual, "primal": _Primal}
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The sufficient statistics of ridge regression: counts and sums, which merge by addition and keep no example.
+
+    Machines that hold different examples of the same problem can each send theirs. Squares of features are summed as
+    they are, so bring features near 0 first (by one common shift) if they are far from it.
+    """
+
+    n: int
+    x_sum: Tensor
+    y_sum: Tensor
+    xx: Tensor
+    """X^T X (..., e, e)."""
+    xy: Tensor
+    """X^T Y (..., e, o)."""
+
+    @staticmethod
+    def of(X: Tensor, Y: Tensor) -> Moments:
+        """Of features (..., n, e) and targets (..., n, o)."""
+        require_rows("X", X, "Y", Y)
+        X = X.to(system_dtype(X.device))
+        Y = Y.to(X)
+        return Moments(X.shape[-2], X.sum(-2), Y.sum(-2), _gram(X.mT), X.mT @ Y)
+
+    def __add__(self, other: Moments) -> Moments:
+        return self._combined(other, 1)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return self._combined(other, -1)
+
+    def solve(self, lam: float | Tensor, bias: bool = True) -> LinearMap:
+        """The weights and the bias of a fit to all examples that were ever added, less those subtracted."""
+        lam = torch.as_tensor(lam, dtype=self.xx.dtype, device=self.xx.device)
+        require_positive("lam", lam.detach())
+        L = _cholesky(_primal_system(self.xx, self.x_sum, self.n, lam, bias))
+        return _linear_map(
+            solve_cholesky(L, torch.cat([self.xy, self.y_sum.unsqueeze(-2)], -2) if bias else self.xy), bias
+        )
+
+    def _combined(self, other: Moments, sign: int) -> Moments:
+        if self.xy.shape != other.xy.shape:
+            raise ShapeError(f"Moments of shapes {tuple(self.xy.shape)} and {tuple(other.xy.shape)} do not merge.")
+        names = ("n", "x_sum", "y_sum", "xx", "xy")
+        return Moments(*(getattr(self, name) + sign * getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Centred features as U with U U^T = K and U^T U diagonal: from here on every lambda costs one product."""
+
+    U: Tensor
+    values: Tensor
+    squares: Tensor
+    """U squared, entry by entry."""
+
+    @staticmethod
+    def of(X: Tensor) -> Spectrum:
+        """Decompose the smaller of the two Gram matrices of the centred features (..., n, e)."""
+        X = X.to(system_dtype(X.device))
+        X = X - X.mean(-2, keepdim=True)
+        dual = _form(X) == "dual"
+        values, vectors = torch.linalg.eigh(_gram(X if dual else X.mT))
+        values = values.clamp_min(0)
+        U = vectors * values.sqrt().unsqueeze(-2) if dual else X @ vectors
+        return Spectrum(U, values, U.square())
+
+    def leave_one_out(self, Y: Tensor, lam: float) -> Tensor:
+        """The same as `RidgeFactor.leave_one_out` at this lambda, with the bias."""
+        Y = Y.to(self.U)
+        centred = Y - Y.mean(-2, keepdim=True)
+        shrunk = self.U.mT @ centred / (self.values + lam).unsqueeze(-1)
+        slack = 1 - 1 / self.U.shape[-2] - self.squares @ (1 / (self.values + lam)).unsqueeze(-1)
+        return held_out(Y, centred - self.U @ shrunk, slack)
+
+
+def held_out(Y: Tensor, residuals: Tensor, slack: Tensor) -> Tensor:
+    """Predictions of fits without each example, from the residuals of the fit with all and the diagonal of I - H."""
+    return Y - residuals / slack
+
+
+def _form(X: Tensor) -> Literal["dual", "primal"]:
+    return "primal" if X.shape[-2] > X.shape[-1] else "dual"
+
+
+def _gram(X: Tensor) -> Tensor:
+    """X X^T. NumPy computes one half of it only, which PyTorch does not, so it is used where nothing is recorded."""
+    if X.device.type != "cpu" or X.ndim > 2 or (X.requires_grad and torch.is_grad_enabled()):
+        return X @ X.mT
+    rows = X.detach().numpy()
+    return torch.from_numpy(rows @ rows.T)
+
+
+def _shifted(S: Tensor, lam: Tensor) -> Tensor:
+    return S + torch.diag_embed(lam.unsqueeze(-1).expand(*S.shape[:-1]))
+
+
+def _primal_system(xx: Tensor, x_sum: Tensor, n: int, lam: Tensor, bias: bool) -> Tensor:
+    S = _shifted(xx, lam)
+    if not bias:
+        return S
+    count = torch.full_like(x_sum[..., :1], n)
+    return torch.cat([torch.cat([S, x_sum.unsqueeze(-1)], -1), torch.cat([x_sum, count], -1).unsqueeze(-2)], -2)
+
+
+def _linear_map(solution: Tensor, bias: bool) -> LinearMap:
+    if bias:
+        return LinearMap(solution[..., :-1, :], solution[..., -1, :])
+    return LinearMap(solution, torch.zeros_like(solution[..., 0, :]))
+
+
+def _cholesky(S: Tensor) -> Tensor:
+    return cholesky(S, torch.finfo(S.dtype).eps, lambda: require_finite("X X^T or X^T X", S.detach()))
