@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import ShapeError
-from handful.solvers.checks import (
+from handful.solvers._checks import (
     common_batch,
     inspect,
     require_positive,
@@ -14,11 +14,11 @@ from handful.solvers.checks import (
     require_system,
     require_targets,
 )
+from handful.solvers._fused import fused_predictions, fused_ridge
+from handful.solvers._linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
+from handful.solvers._precision import as_tensor, expanded, no_autocast, recast, result_dtype, safe_dtype, system_dtype
 from handful.solvers.factor import held_out
-from handful.solvers.fused import fused_predictions, fused_ridge
 from handful.solvers.kernels import cross_gram, diagonal_prior, dual_weights, gram
-from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
-from handful.solvers.precision import as_tensor, expanded, no_autocast, recast, result_dtype, safe_dtype, system_dtype
 
 
 def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:

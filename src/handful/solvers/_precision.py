@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from handful.solvers.operation import Operation, transforming
+from handful.solvers._operation import Operation, transforming
 
 FLUSH_BELOW = 1e-30
 """Smaller magnitudes become 0 on their way to float32: eight decades above denormals, which slow every product."""
