@@ -11,6 +11,7 @@ from torch import Tensor
 
 from handful.errors import HandfulError, InvalidOptionError, NotPositiveDefiniteError, ShapeError
 from handful.solvers import leave_one_out, ridge
+from handful.solvers._linear import bordered, rank_one, without
 from handful.solvers.factor import (
     LinearMap,
     Moments,
@@ -24,7 +25,6 @@ from handful.solvers.factor import (
     restored_factor,
     ridge_factor,
 )
-from handful.solvers.linear import bordered, rank_one, without
 
 SHAPES = [(6, 40), (40, 6), (12, 12), (13, 12), (2, 3)]
 """Wide, tall, square, one past square, the smallest."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from handful.solvers.operation import Operation, transforming
+from handful.solvers._operation import Operation, transforming
 
 
 class Scaled(Operation):

@@ -3,7 +3,7 @@
 import torch
 
 from handful.solvers import logistic_dual
-from handful.solvers.precision import FLUSH_BELOW, recast, result_dtype, system_dtype
+from handful.solvers._precision import FLUSH_BELOW, recast, result_dtype, system_dtype
 
 from .problems import leaves, make
 

@@ -310,3 +310,38 @@ def test_shapes_that_do_not_match_are_refused(K, Y):
 def test_samples_that_do_not_match_targets_are_refused(solver):
     with pytest.raises(ShapeError, match=r"\(3, 5\) and \(4, 2\)"):
         solver(torch.ones(3, 5), torch.ones(4, 2), 1.0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (5, 3)], ids=["dual", "primal"])
+@pytest.mark.parametrize("ratio", [1e6, 1e8, 1e10, 1e12])
+def test_float32_features_that_are_all_alike_predict_the_mean_target(shape, ratio):
+    n, e = shape
+    X = torch.arange(1.0, e + 1).repeat(n, 1)
+    Y = torch.eye(n)[:, :1]
+    lam = n * float(X[0].square().sum()) / ratio
+    for predictions in (X @ ridge(X, Y, lam), ridge_predictions(X, Y, lam, X), X @ ridge_primal(X, Y, lam)):
+        assert predictions.dtype == torch.float32
+        # float64 keeps 16 digits, of which this ratio costs 12
+        torch.testing.assert_close(predictions, torch.full((n, 1), 1 / n), rtol=0, atol=1e-3 if ratio > 1e10 else 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(6, 40), (40, 6)], ids=["dual", "primal"])
+def test_float32_ridge_of_nearly_equal_samples_is_that_of_float64(shape):
+    problem = make(shape, 0)
+    X = (problem.X[:1] + 1e-3 * problem.X).float().requires_grad_()
+    Y, lam = problem.Y.float(), float(X.detach().square().sum()) / 1e8
+    wide = X.detach().double().requires_grad_()
+    for solver in (lambda X, Y: ridge(X, Y, lam), lambda X, Y: ridge_predictions(X, Y, lam, X)):
+        narrow, expected = solver(X, Y), solver(wide, Y.double())
+        torch.testing.assert_close(
+            narrow.double(), expected, rtol=1e-4, atol=1e-4 * float(expected.detach().abs().max())
+        )
+        (gradient,) = torch.autograd.grad(narrow.sum(), X)
+        (exact,) = torch.autograd.grad(expected.sum(), wide)
+        torch.testing.assert_close(gradient.double(), exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
+
+
+def test_predictions_of_many_samples_are_those_of_the_smaller_system():
+    problem = make((40, 6), 0)
+    expected = problem.X @ ridge_primal(problem.X, problem.Y, 0.3)
+    torch.testing.assert_close(ridge_predictions(problem.X, problem.Y, 0.3, problem.X), expected, **EXACT)

@@ -1,5 +1,6 @@
 """Differentiable closed-form solvers: pure functions on tensors, batched over any leading dimensions."""
 
+from handful.solvers._linear import solve_psd
 from handful.solvers.kernels import (
     add_intercept,
     cosines,
@@ -9,7 +10,6 @@ from handful.solvers.kernels import (
     gram,
     squared_distances,
 )
-from handful.solvers.linear import solve_psd
 from handful.solvers.logistic import Gradient, logistic, logistic_dual
 from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_predictions, ridge_primal
 from handful.solvers.softmax import softmax_dual

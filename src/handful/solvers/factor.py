@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, ShapeError
-from handful.solvers.checks import require_finite, require_positive, require_rows
-from handful.solvers.linear import bordered, cholesky, rank_one, solve_cholesky, solve_lower, without
-from handful.solvers.precision import system_dtype
+from handful.solvers._checks import require_finite, require_positive, require_rows
+from handful.solvers._linear import bordered, cholesky, rank_one, solve_cholesky, solve_lower, without
+from handful.solvers._precision import system_dtype
 
 REFACTOR_SHARE = 8
 """If more than one in this many rows of the factor change at once, a new factor is cheaper than that many updates."""

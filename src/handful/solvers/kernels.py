@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from handful.solvers.checks import common_batch
-from handful.solvers.operation import Operation
-from handful.solvers.precision import expanded, no_autocast, recast, result_dtype
+from handful.solvers._checks import common_batch
+from handful.solvers._operation import Operation
+from handful.solvers._precision import expanded, no_autocast, recast, result_dtype
 
 
 def gram(X: Tensor) -> Tensor:

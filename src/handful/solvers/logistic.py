@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import ShapeError
-from handful.solvers.checks import (
+from handful.solvers._checks import (
     common_batch,
     inspect,
     require_choice,
@@ -20,10 +20,10 @@ from handful.solvers.checks import (
     require_steps,
     require_symmetric,
 )
-from handful.solvers.irls import SATURATION, iterate
+from handful.solvers._irls import SATURATION, iterate
+from handful.solvers._linear import add_diagonal, rounding, solve, symmetric
+from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 from handful.solvers.kernels import dual_weights, gram
-from handful.solvers.linear import add_diagonal, rounding, solve, symmetric
-from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
 Gradient = Literal["unrolled", "last_step", "implicit"]
 """How an iterative solver is differentiated.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import ShapeError
-from handful.solvers.checks import (
+from handful.solvers._checks import (
     common_batch,
     inspect,
     require_positive,
@@ -14,11 +14,11 @@ from handful.solvers.checks import (
     require_system,
     require_targets,
 )
+from handful.solvers._fused import fused_predictions, fused_ridge
+from handful.solvers._linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
+from handful.solvers._precision import as_tensor, expanded, no_autocast, recast, result_dtype, safe_dtype, system_dtype
 from handful.solvers.factor import held_out
-from handful.solvers.fused import fused_predictions, fused_ridge
-from handful.solvers.kernels import diagonal_prior, dual_weights, gram
-from handful.solvers.linear import add_diagonal, factorise, rounding, solve, solve_factorised, symmetric
-from handful.solvers.precision import as_tensor, expanded, no_autocast, recast, result_dtype, system_dtype
+from handful.solvers.kernels import cross_gram, diagonal_prior, dual_weights, gram
 
 
 def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
@@ -43,6 +43,8 @@ def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
 def ridge_predictions(X: Tensor, Y: Tensor, lam: float | Tensor, Q: Tensor) -> Tensor:
     """What ridge regression fitted to X and Y predicts for Q: Q X^T (X X^T + lam I)^-1 Y (eq. 5), as one operation.
 
+    With n > e it is eq. 4, the smaller system, and a product.
+
     X (..., n, e), Y (..., n, o), Q (..., q, e), lam a number or a tensor that broadcasts over the leading dimensions
     -> (..., q, o). A head to train through: it costs less than `ridge` and a product, and differentiates in all four.
     """
@@ -54,8 +56,11 @@ def ridge_predictions(X: Tensor, Y: Tensor, lam: float | Tensor, Q: Tensor) -> T
         )
     batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape, Q=Q.shape[:-2])
     dtype = result_dtype(X, Y, Q)
-    X, Q = (expanded(recast(each, dtype), (*batch, *each.shape[-2:])) for each in (X, Q))
-    return fused_predictions(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch), Q)
+    work = safe_dtype(X, lam, dtype)
+    if X.shape[-2] > X.shape[-1]:
+        return recast(cross_gram(recast(Q, work), ridge_primal(recast(X, work), Y, lam).mT), dtype)
+    X, Q = (expanded(recast(each, work), (*batch, *each.shape[-2:])) for each in (X, Q))
+    return recast(fused_predictions(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch), Q), dtype)
 
 
 def ridge_primal(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
@@ -108,17 +113,19 @@ def leave_one_out(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
 
 def _ridge_by_dual(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:
     batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape)
+    dtype = result_dtype(X, Y)
+    X = recast(X, safe_dtype(X, lam, dtype))
     if batch != X.shape[:-2]:  # one Gram matrix for several problems
-        return dual_weights(X, ridge_dual(gram(X), Y, lam))
-    X = recast(X, result_dtype(X, Y))
-    return fused_ridge(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch))
+        return recast(dual_weights(X, ridge_dual(gram(X), Y, lam)), dtype)
+    return recast(fused_ridge(X, expanded(Y, (*batch, *Y.shape[-2:])), expanded(lam, batch)), dtype)
 
 
 def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
     """(X^T X + diag(diagonal))^-1 X^T Y for a diagonal of shape (..., e) or (..., 1)."""
     dtype, work = result_dtype(X, Y), system_dtype(X.device)
     with no_autocast(X.device):
-        features, targets = recast(X, dtype), recast(Y, dtype)
+        safe = safe_dtype(X, diagonal, dtype)
+        features, targets = recast(X, safe), recast(Y, safe)
         C, B = gram(features.mT), features.mT @ targets  # (..., e, e), (..., e, o)
         inspect(require_system, C, B, diagonal)
         S = add_diagonal(symmetric(recast(C, work)), diagonal.to(work))

@@ -8,7 +8,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from handful.solvers.checks import (
+from handful.solvers._checks import (
     common_batch,
     inspect,
     require_choice,
@@ -16,12 +16,12 @@ from handful.solvers.checks import (
     require_steps,
     require_targets,
 )
-from handful.solvers.coupled import couple
-from handful.solvers.implicit import implicit
-from handful.solvers.irls import SATURATION
-from handful.solvers.linear import rounding, symmetric
+from handful.solvers._coupled import couple
+from handful.solvers._implicit import implicit
+from handful.solvers._irls import SATURATION
+from handful.solvers._linear import rounding, symmetric
+from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 from handful.solvers.logistic import Gradient
-from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
 HALVINGS = 12
 """A Newton step is halved at most so many times; 0 is the rule, a few where the first steps overshoot."""
@@ -38,7 +38,7 @@ def softmax_dual(K: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient
     convergence. A step is halved until the objective falls, so that it converges from anywhere.
 
     With p_c the probabilities of class c, a step solves (K + lam diag(p_c)^-1) A_c = eta_c + y_c / p_c + u for all
-    classes at once, coupled by sum_c A_c = 0: `handful.solvers.coupled`. The cost is o systems of size n a step.
+    classes at once, coupled by sum_c A_c = 0: `handful.solvers._coupled`. The cost is o systems of size n a step.
     """
     require_targets(K, Y)
     require_steps(steps)

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from handful.solvers.checks import (
+from handful.solvers._checks import (
     common_batch,
     inspect,
     require_choice,
@@ -16,10 +16,10 @@ from handful.solvers.checks import (
     require_steps,
     require_targets,
 )
-from handful.solvers.coupled import Coupled, couple
-from handful.solvers.implicit import implicit
-from handful.solvers.linear import add_diagonal, rounding, symmetric
-from handful.solvers.precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
+from handful.solvers._coupled import Coupled, couple
+from handful.solvers._implicit import implicit
+from handful.solvers._linear import add_diagonal, rounding, symmetric
+from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
 BARRIER = 1e-11
 """The complementarity at which the method stops, for kernels of unit size: what the result keeps of the barrier."""
@@ -48,7 +48,7 @@ def svm_dual(
 
     K (..., n, n), one-hot Y (..., n, o), C a number or a tensor that broadcasts over the leading dimensions ->
     A (..., n, o). A primal-dual method with Mehrotra's predictor and corrector (1992) takes at most `steps` steps, of
-    which 15 are mostly enough; each solves the coupled system of `handful.solvers.coupled`. The gradient comes from the
+    which 15 are mostly enough; each solves the coupled system of `handful.solvers._coupled`. The gradient comes from the
     optimality conditions, or through all steps, with their lengths and targets as constants.
     """
     require_targets(K, Y)

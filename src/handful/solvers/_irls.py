@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from handful.solvers.linear import add_diagonal, cholesky, factorise, solve_factorised
-from handful.solvers.operation import Operation
+from handful.solvers._linear import add_diagonal, cholesky, factorise, solve_factorised
+from handful.solvers._operation import Operation
 
 SATURATION = 60.0
 """Weights and working responses are computed as if no logit were larger: exp(-60) moves no float64 solution, and keeps

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from handful.solvers.linear import add_diagonal, factorise, solve_factorised, symmetric
+from handful.solvers._linear import add_diagonal, factorise, solve_factorised, symmetric
 
 
 @dataclass(frozen=True)

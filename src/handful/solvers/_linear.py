@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from handful.errors import NotPositiveDefiniteError
-from handful.solvers.checks import common_batch, inspect, require_finite, require_gram, require_rows, require_symmetric
-from handful.solvers.operation import Operation
-from handful.solvers.precision import no_autocast, recast, result_dtype, system_dtype
+from handful.solvers._checks import common_batch, inspect, require_finite, require_gram, require_rows, require_symmetric
+from handful.solvers._operation import Operation
+from handful.solvers._precision import no_autocast, recast, result_dtype, system_dtype
 
 
 def solve_psd(S: Tensor, B: Tensor) -> Tensor:

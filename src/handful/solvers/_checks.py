@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
-from handful.solvers.operation import Operation, transforming
+from handful.solvers._operation import Operation, transforming
 
 
 def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from handful.solvers.checks import require_positive, require_system
+from handful.solvers._checks import require_positive, require_system
+from handful.solvers._linear import add_diagonal, cholesky, rounding, solve_factorised, symmetric
+from handful.solvers._operation import Operation
+from handful.solvers._precision import no_autocast, recast, system_dtype
 from handful.solvers.kernels import gram
-from handful.solvers.linear import add_diagonal, cholesky, rounding, solve_factorised, symmetric
-from handful.solvers.operation import Operation
-from handful.solvers.precision import no_autocast, recast, system_dtype
 
 
 def fused_ridge(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:

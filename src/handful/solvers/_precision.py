@@ -5,23 +5,31 @@ The rule, the same for all solvers:
 - Gram matrices and products with features run in the dtype of the features, but at least in float32, also under
   autocast: half-precision inputs are widened first, and autocast is off inside the solvers.
 - The systems that are factorised (n x n in the dual, e x e in the primal) run in float64 on every device that has
-  it. They are small beside the Gram product, so it costs next to nothing, and it is what keeps the solvers safe when
-  |K| / lam is as large as 1e12. Devices without float64 (Apple's MPS) stay in float32.
+  it. They are small compared with the Gram product, so it costs next to nothing. Devices without float64 (Apple's MPS)
+  stay in float32.
+- `ridge`, `ridge_primal` and `ridge_predictions` compute the Gram matrix and the weights in float64 too where
+  |x|^2 / lam exceeds 1e4, because the rounding of a float32 Gram matrix is then no longer small compared with lam. That
+  keeps them right up to |K| / lam = 1e12. A solver that is given K can be no better than K: compute K in float64 for a
+  lam as small as that.
 - Results come back in the dtype of the inputs, but at least in float32.
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from handful.solvers.operation import Operation
+from handful.solvers._operation import Operation, transforming
 
 FLUSH_BELOW = 1e-30
 """Smaller magnitudes become 0 on their way to float32: eight decades above denormals, which slow every product."""
+
+SAFE_RATIO = 1e4
+"""The |x|^2 / lam up to which a Gram matrix in float32, with its relative rounding of 6e-8, is good enough."""
 
 _WITHOUT_FLOAT64 = frozenset({"mps"})
 
@@ -38,6 +46,20 @@ def result_dtype(*tensors: Tensor) -> torch.dtype:
         if tensor.dtype != dtype and tensor.is_floating_point():
             dtype = torch.promote_types(dtype, tensor.dtype)
     return dtype
+
+
+def safe_dtype(X: Tensor, lam: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, or float64 where inner products of features X (..., n, e) in float32 would drown this lam in rounding.
+
+    Inside torch.func transforms, which hide the values, it is float64.
+    """
+    work = system_dtype(X.device)
+    if dtype == work or transforming():
+        return work
+    largest = torch.linalg.vector_norm(X.detach().to(dtype), dim=-1).amax().square()
+    if not math.isfinite(largest):
+        return dtype  # which overflows, and is refused for that
+    return work if bool((largest > SAFE_RATIO * lam.detach()).any()) else dtype
 
 
 def no_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from handful.solvers.operation import Operation
+from handful.solvers._operation import Operation
 
 Solver = Callable[..., Tensor]
 """Parameters -> solution; its steps are not recorded."""
