@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClass
 from threadpoolctl import threadpool_limits
 
 from handful import FewShotClassifier
-from handful.estimator.tuning import GRID
+from handful.classifier.selection import GRID
 
 CLASSES, SHOTS, E = 50, 20, 1280
 

@@ -22,15 +22,21 @@ from benchmarks.own_images import QUERIES, Task, families_of, features_of, match
 from benchmarks.own_images_report import FALSE_REJECTION
 from handful import FewShotClassifier, data
 from handful._io import data_root, write_atomically
-from handful.estimator import calibration, tuning
-from handful.estimator.calibration import Labels, calibrate, log_softmax
-from handful.estimator.cholesky import Matrix
-from handful.estimator.embedders import named_embedder
-from handful.estimator.exact_ridge import factorise
-from handful.estimator.heads import MAKERS, LogisticHead, PrototypeHead, RidgeHead, SoftmaxHead
-from handful.estimator.scores import balanced, held_out_shares
-from handful.estimator.state import FAMILIARITY
-from handful.estimator.tuning import GRID, Spectrum, prior_cost, size_of
+from handful.classifier import selection
+from handful.classifier.cholesky import Matrix
+from handful.classifier.embedder import named_embedder
+from handful.classifier.exact_ridge import factorise
+from handful.classifier.examples import FAMILIARITY
+from handful.classifier.heads import (
+    MAKERS,
+    LogisticHead,
+    PrototypeHead,
+    RidgeHead,
+    SoftmaxHead,
+    balanced,
+    held_out_shares,
+)
+from handful.classifier.selection import GRID, Labels, Spectrum, calibrate, log_softmax, prior_cost, size_of
 
 SEED = 4000
 """Far from the seeds of benchmarks.own_images, though the classes differ anyway."""
@@ -49,9 +55,9 @@ REJECTED = f"known queries rejected at {FALSE_REJECTION:.0%}, as shipped"
 HOLDS_PLAIN = "accuracy of the queries within the interval of the accuracy"
 HOLDS = "accuracy of the queries within the interval for so many images"
 SHARES = Constant("exponent of the class shares", (0.0, 0.25, 0.5, 0.75, 1.0), EVEN, "accuracy")
-LAM = Constant("lambda, centre", tuple(10 ** (step / 4) for step in range(-5, 4)), tuning.USUAL, "accuracy")
-LAM_SPREAD = Constant("lambda, spread in decades", (0.125, 0.25, 0.5, 1.0, 2.0), tuning.SPREAD, "accuracy")
-SCALE_SPREAD = Constant("scale, spread in nats", (0.125, 0.25, 0.5, 1.0, 2.0), calibration.SPREAD, "log loss")
+LAM = Constant("lambda, centre", tuple(10 ** (step / 4) for step in range(-5, 4)), selection.USUAL_LAM, "accuracy")
+LAM_SPREAD = Constant("lambda, spread in decades", (0.125, 0.25, 0.5, 1.0, 2.0), selection.LAM_SPREAD, "accuracy")
+SCALE_SPREAD = Constant("scale, spread in nats", (0.125, 0.25, 0.5, 1.0, 2.0), selection.SCALE_SPREAD, "log loss")
 SCALES = {
     "ridge": Constant("scale, ridge", _around(RidgeHead.usual_scale), RidgeHead.usual_scale, "log loss"),
     "prototypes": Constant(
@@ -123,7 +129,7 @@ def ridge(task: Task) -> Measured:
 
     ours = chosen()
 
-    def loss(usual: float = RidgeHead.usual_scale, spread: float = calibration.SPREAD) -> float:
+    def loss(usual: float = RidgeHead.usual_scale, spread: float = selection.SCALE_SPREAD) -> float:
         return _log_loss(calibrate(ours.held, labels, usual, spread).scale * ours.queries, task.truth)
 
     return {

@@ -20,8 +20,9 @@ from torch import nn
 from benchmarks.contest import Setting, run_module
 from benchmarks.material import random_split
 from handful import evaluate, keep_freed_memory
+from handful.episodes import EpisodeSampler, FixedShots
 from handful.learners import R2D2
-from handful.model import FewShotModel
+from handful.meta.model import FewShotModel
 
 ROUTES = ("features", "gram", "tiles")
 
@@ -56,7 +57,9 @@ def measure(case: Case, route: str, answer: Connection) -> None:
     taken: list[float] = []
     while len(taken) < 2 and sum(taken) < 0.5:
         begun = time.process_time()
-        evaluate(model, dataset, case.way, case.shot, 8, case.episodes, pool=pool, route=route)  # type: ignore[arg-type]
+        evaluate(
+            model, EpisodeSampler(dataset, FixedShots(case.way, case.shot, 8)), case.episodes, pool=pool, route=route
+        )  # type: ignore[arg-type]
         taken.append(time.process_time() - begun)
     answer.send((min(taken), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
 

@@ -24,10 +24,10 @@ import torch
 
 from handful import FewShotModel, __version__
 from handful._io import write_atomically
-from handful.allocator import keep_freed_memory
 from handful.embeddings import build_embedding
 from handful.episodes import Episode, LabelledSet
 from handful.learners.registry import build_learner
+from handful.meta.engine import keep_freed_memory
 from handful.recipes.learners import QUICK, Quick
 from handful.reproduce.published import TABLE_4
 

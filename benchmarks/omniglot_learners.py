@@ -26,14 +26,15 @@ import torch
 
 from handful import __version__, data, evaluate
 from handful._io import write_atomically
-from handful.allocator import keep_freed_memory
 from handful.data.table import Benchmark
-from handful.episodes import EpisodeSampler, RandomShots
-from handful.pool import embed_pool
+from handful.episodes import EpisodeSampler, FixedShots, RandomShots
+from handful.meta.engine import keep_freed_memory
+from handful.meta.features import embed_pool
+from handful.meta.run import Run, build
+from handful.meta.state import TrainingState
+from handful.meta.train import train
 from handful.recipes import Recipe
 from handful.recipes.learners import QUICK
-from handful.runs import Run, build
-from handful.training import TrainingState, train
 
 TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}
 TARGET = 0.90
@@ -96,7 +97,12 @@ def _row(name: str, options: argparse.Namespace, benchmark: Benchmark) -> dict[s
     pool = embed_pool(run.model.embedding, benchmark.test)
     tests = {}
     for shot in options.shots:
-        result = evaluate(run.model, benchmark.test, 5, shot, 15, options.episodes, options.seed, pool=pool)
+        result = evaluate(
+            run.model,
+            EpisodeSampler(benchmark.test, FixedShots(5, shot, 15), options.seed),
+            options.episodes,
+            pool=pool,
+        )
         kept = {key: value for key, value in result.as_json().items() if key != "accuracies"}
         tests[f"{shot}-shot"] = kept
     repeat = f"handful train --recipe omniglot/{name}-32C/quick --episodes {recipe.plan.episodes} --seed {options.seed}"

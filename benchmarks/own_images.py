@@ -31,12 +31,11 @@ from tqdm import tqdm
 from benchmarks.own_images_report import FALSE_REJECTION, OURS, plot, report, summary
 from handful import FewShotClassifier, data
 from handful._io import data_root, write_atomically
+from handful.classifier.cholesky import Matrix
+from handful.classifier.embedder import Embedder, embed, named_embedder
+from handful.classifier.inputs import pictures
+from handful.classifier.selection import Labels, expected_calibration_error, softmax
 from handful.data.table import ClassDataset
-from handful.estimator.calibration import Labels, expected_calibration_error, softmax
-from handful.estimator.cholesky import Matrix
-from handful.estimator.embedders import Embedder, named_embedder
-from handful.estimator.embedding_images import embed
-from handful.estimator.pictures import pictures
 
 IMAGES_A_CLASS = 60
 FEWEST_CLASSES = 20

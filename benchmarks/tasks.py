@@ -17,10 +17,10 @@ from handful import evaluate, keep_freed_memory
 from handful.data import Compose, Crop, Flip, Jitter
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.learners import LRD2, MAML, R2D2, BaseLearner, ProtoNet
-from handful.model import FewShotModel
-from handful.plan import Plan
+from handful.meta.config import Plan
+from handful.meta.model import FewShotModel
+from handful.meta.train import train
 from handful.solvers import ridge_predictions
-from handful.training import train
 
 Run = Callable[[], Any]
 AUGMENT = Compose((Crop(), Flip(), Jitter()))
@@ -39,7 +39,7 @@ def evaluation(width: str, learner: str, episodes: int, route: str = "auto") -> 
     model = FewShotModel(network(width), LEARNERS[learner]())
 
     def run() -> dict[str, str]:
-        result = evaluate(model, dataset, 5, 1, 15, episodes, route=route)  # type: ignore[arg-type]
+        result = evaluate(model, EpisodeSampler(dataset, FixedShots(5, 1, 15)), episodes, route=route)  # type: ignore[arg-type]
         return {"data": kind, "route": result.route}
 
     return run
@@ -73,7 +73,7 @@ def after_embedding(width: str, learner: str, episodes: int) -> Run:
     model = FewShotModel(nn.Identity(), LEARNERS[learner]())
 
     def run() -> str:
-        return evaluate(model, dataset, 5, 1, 15, episodes, pool=pool).route
+        return evaluate(model, EpisodeSampler(dataset, FixedShots(5, 1, 15)), episodes, pool=pool).route
 
     return run
 

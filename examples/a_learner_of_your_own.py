@@ -12,7 +12,7 @@ from torch import Tensor
 
 import handful
 from handful.embeddings import conv4
-from handful.episodes import EpisodeSampler, RandomShots
+from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.learners import BaseLearner, Predictor
 
 
@@ -35,10 +35,10 @@ def main(episodes: int) -> None:
     data = handful.data.load("glyphs")
     model = handful.FewShotModel(conv4("32C", channels=1), NearestExample())
     training = EpisodeSampler(data.train, RandomShots(way=10, images_per_class=8, max_shot=4), seed=0)
-    print("before:", handful.evaluate(model, data.test, episodes=300))
+    print("before:", handful.evaluate(model, EpisodeSampler(data.test, FixedShots()), 300))
     for _ in handful.train(model, training, handful.Plan(episodes=episodes, rate=2e-3, validate_every=0)):
         pass
-    print("after: ", handful.evaluate(model, data.test, episodes=300))
+    print("after: ", handful.evaluate(model, EpisodeSampler(data.test, FixedShots()), 300))
 
 
 if __name__ == "__main__":

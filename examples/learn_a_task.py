@@ -34,7 +34,7 @@ def main(episodes: int) -> None:
     right = int((answers == task.query.targets.argmax(-1)).sum())
     names = ", ".join(data.test.classes[i] for i in task.classes.tolist())
     print(f"{names}: {right} of {len(answers)} drawings named after one example of each")
-    print(handful.evaluate(model, data.test, way=5, shot=1, episodes=1_000))
+    print(handful.evaluate(model, EpisodeSampler(data.test, FixedShots(way=5, shot=1)), 1_000))
 
 
 if __name__ == "__main__":

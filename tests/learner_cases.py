@@ -60,8 +60,13 @@ CASES = [
     Case("matching", {"context": True, "context_steps": 2}),
     Case("siamese", {"hidden": 6}),
     Case("relation", {"channels": 5}, maps=True),
+    Case("relation", {"channels": 5, "statistics": "batch", "start": "original"}, maps=True),
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6}),
+    Case("gnn", {"way": WAY, "size": 0, "growth": 4, "hidden": 6, "vote": False, "query_label": "zeros"}),
+    Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6, "form": "mini-imagenet"}),
+    Case("gnn", {"way": WAY, "size": 5, "growth": 4, "form": "omniglot", "query_label": "zeros"}),
     Case("snail", {"way": WAY, "shot": 2, "size": 6, "width": 8}),
+    Case("snail", {"way": WAY, "shot": 2, "size": 0, "width": 8, "vote": False, "first_dilation": 2}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "learn_rates": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "first_order": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 2, "rate": 0.1, "statistics": "batch"}),
@@ -70,6 +75,7 @@ CASES = [
     Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
     Case("meta-lstm", {"way": WAY, "steps": 2, "hidden": 3}),
     Case("transfer", {"classes": WAY}),
+    Case("transfer", {"classes": WAY, "normalise": False}),
 ]
 
 

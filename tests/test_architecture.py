@@ -10,8 +10,7 @@ import pytest
 import handful
 
 ROOT = Path(handful.__file__).parent
-ORDER = """errors _io allocator solvers plan data episodes embeddings learners model metrics averaging training pool
-routes products scoring evaluation checkpoint recipes runs report reproduce demo estimator cli"""
+ORDER = """errors _io solvers data episodes embeddings learners meta recipes report reproduce demo classifier cli"""
 LAYERS = ORDER.split()
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 
@@ -42,10 +41,10 @@ def test_imports_point_upstream_only(path: Path) -> None:
             assert LAYERS.index(first) <= own, f"{path.name} imports {name}, which stands downstream of it"
 
 
-@pytest.mark.parametrize("name", ["training.py", "evaluation.py", "scoring.py", "pool.py", "model.py"])
+@pytest.mark.parametrize("name", ["train.py", "state.py", "evaluate.py", "features.py", "model.py"])
 def test_trainer_and_evaluator_name_no_learner(name: str) -> None:
     interface = {"BaseLearner", "KernelLearner", "Limits", "Predictor"}
-    for wanted in imported(ROOT / name):
+    for wanted in imported(ROOT / "meta" / name):
         if wanted.startswith("handful.learners."):
             assert wanted.rsplit(".", 1)[1] in interface
 

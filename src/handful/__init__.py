@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from handful import data, embeddings, episodes, learners, solvers
-    from handful.allocator import keep_freed_memory
-    from handful.estimator import FewShotClassifier, ImageEmbedding
-    from handful.evaluation import Evaluation, evaluate
-    from handful.model import FewShotModel
-    from handful.plan import Plan
-    from handful.runs import load
-    from handful.training import train
+    from handful.classifier import FewShotClassifier, ImageEmbedding
+    from handful.meta.config import Plan
+    from handful.meta.engine import keep_freed_memory
+    from handful.meta.evaluate import Evaluation, evaluate
+    from handful.meta.model import FewShotModel
+    from handful.meta.run import load_model
+    from handful.meta.train import train
 
 __version__ = "0.1.0"
 
 _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {
-    "Evaluation": "handful.evaluation",
-    "FewShotClassifier": "handful.estimator",
-    "FewShotModel": "handful.model",
-    "ImageEmbedding": "handful.estimator",
-    "Plan": "handful.plan",
-    "evaluate": "handful.evaluation",
-    "keep_freed_memory": "handful.allocator",
-    "load": "handful.runs",
-    "train": "handful.training",
+    "Evaluation": "handful.meta.evaluate",
+    "FewShotClassifier": "handful.classifier",
+    "FewShotModel": "handful.meta.model",
+    "ImageEmbedding": "handful.classifier",
+    "Plan": "handful.meta.config",
+    "evaluate": "handful.meta.evaluate",
+    "keep_freed_memory": "handful.meta.engine",
+    "load_model": "handful.meta.run",
+    "train": "handful.meta.train",
 }
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "evaluate",
     "keep_freed_memory",
     "learners",
-    "load",
+    "load_model",
     "solvers",
     "train",
 ]

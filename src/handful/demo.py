@@ -15,16 +15,16 @@ from handful import data
 from handful._io import write_atomically
 from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.evaluation import Evaluation, evaluate
 from handful.learners import ProtoNet
-from handful.model import FewShotModel
-from handful.plan import Plan
-from handful.pool import embed_pool
+from handful.meta.config import Plan
+from handful.meta.evaluate import Evaluation, evaluate
+from handful.meta.features import embed_pool
+from handful.meta.model import FewShotModel
+from handful.meta.run import Run, build
+from handful.meta.train import Progress
 from handful.recipes import Recipe
 from handful.report.page import code, figure, heading, page, paragraph, table
 from handful.report.plots import Curve, curves_picture, episode_picture
-from handful.runs import Run, build
-from handful.training import Progress
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Shows a named training of so many episodes while it passes the progress on."""
@@ -113,7 +113,8 @@ def _trained(name: str, recipe: Recipe, benchmark: Benchmark, folder: Path, epis
 
 def _results(model: FewShotModel, dataset: ClassDataset, episodes: int, seed: int) -> tuple[Evaluation, ...]:
     pool = embed_pool(model.embedding, dataset)
-    return tuple(evaluate(model, dataset, way, shot, 15, episodes, seed, pool=pool) for way, shot in KINDS)
+    kinds = (EpisodeSampler(dataset, FixedShots(way, shot), seed) for way, shot in KINDS)
+    return tuple(evaluate(model, sampler, episodes, pool=pool) for sampler in kinds)
 
 
 def _percent(result: Evaluation) -> str:

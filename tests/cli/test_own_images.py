@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import tyro
 
+from handful.classifier import FewShotClassifier
 from handful.cli.add import Add
 from handful.cli.fit import Fit
 from handful.cli.forget import Forget
 from handful.cli.inspect import Inspect
 from handful.cli.predict import Predict
 from handful.errors import HandfulError, InvalidOptionError
-from handful.estimator import FewShotClassifier
-from tests.estimator.drawings import SHAPES, drawing, write_folder
+from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 COMMANDS: dict[str, Any] = {"fit": Fit, "predict": Predict, "add": Add, "forget": Forget, "inspect": Inspect}
 Handful = Callable[..., tuple[int, str]]

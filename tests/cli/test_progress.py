@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handful.cli.progress import watched
-from handful.training import Progress
+from handful.meta.train import Progress
 
 
 def test_a_log_gets_a_line_a_validation(capsys: pytest.CaptureFixture[str]) -> None:

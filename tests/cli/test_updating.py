@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from handful._io import write_atomically
+from handful.classifier import FewShotClassifier
 from handful.cli.updating import label_from, updating
 from handful.errors import InvalidOptionError
-from handful.estimator import FewShotClassifier
-from tests.estimator.drawings import SHAPES, drawing, write_folder
+from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 
 def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(

@@ -9,7 +9,7 @@ from torch import nn
 from handful.embeddings import conv4
 from handful.embeddings.conv4 import Norm
 from handful.errors import InvalidOptionError, ShapeError
-from handful.pool import folded
+from handful.meta.features import folded
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from handful.data.table import ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.episodes.counter import choose, random_words
+from handful.episodes.random import choose, random_words
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError, ShapeError
 
 
@@ -135,7 +135,7 @@ def test_held_shots_allow_stacking_and_others_are_refused() -> None:
 def test_classes_can_stay_within_one_group() -> None:
     groups = tuple("abc"[i % 3] for i in range(30))
     data = dataset(groups=groups)
-    sampler = EpisodeSampler(data, FixedShots(5, 1, 2), seed=0, within_group=True)
+    sampler = EpisodeSampler(data, FixedShots(5, 1, 2, within_group=True), seed=0)
     seen = set()
     for i in range(60):
         drawn = {groups[c] for c in sampler[i].classes.tolist()}
@@ -167,7 +167,7 @@ def test_too_few_classes_or_images_are_named() -> None:
     with pytest.raises(NotEnoughImagesError, match=r"class 'class1' of split 'all' has 3"):
         EpisodeSampler(dataset((20, 3, 20)), FixedShots(2, 1, 4))
     with pytest.raises(InvalidOptionError, match="no groups"):
-        EpisodeSampler(dataset(), FixedShots(2, 1, 1), within_group=True)
+        EpisodeSampler(dataset(), FixedShots(2, 1, 1, within_group=True))
     with pytest.raises(InvalidOptionError, match="shot = 0"):
         FixedShots(5, 0, 1)
     with pytest.raises(InvalidOptionError, match="a query must remain"):

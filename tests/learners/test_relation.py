@@ -1,4 +1,4 @@
-"""Relation networks: the split first convolution against a stacked one, and a case computed by hand."""
+"""Relation networks: a case computed by hand, the original's parameters, and what batch statistics do to answers."""
 
 import math
 
@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from handful.embeddings import conv4
+from handful import FewShotModel
+from handful.embeddings import build_embedding, conv4
+from handful.embeddings.relation_net import RelationEmbedding
+from handful.episodes import Episode, LabelledSet
 from handful.errors import InvalidOptionError, ShapeError
 from handful.learners import RelationNet
 from handful.learners.registry import build_learner
 from handful.learners.relation import relation_loss
+from handful.reproduce.guard import check_model
 
 
 def test_pairs_are_compared_as_if_their_channels_were_stacked():
@@ -57,6 +61,79 @@ def test_a_relation_by_hand():
     torch.testing.assert_close(logits, torch.tensor([[4.0, 2.0]]))
 
 
+@pytest.mark.parametrize(
+    ("side", "padding", "positions", "total"),
+    [(84, 0, 9, 115_601), (28, 1, 1, 111_505)],
+    ids=["miniImageNet", "Omniglot"],
+)
+def test_the_relation_module_has_the_original_s_parameters(side: int, padding: int, positions: int, total: int):
+    """Maps of 19x19 positions become 17, 8, 6, 3 without padding; of 5x5, with it, 5, 2, 2, 1."""
+    channels = 1 if side == 28 else 3
+    _, learner = build_learner(
+        "relation", build_embedding("relation-net", channels), (channels, side, side), {"padding": padding}
+    )
+    counted = [
+        128 * 64 * 9 + 64 + 2 * 64,  # both halves of the pair, biases, batch norm
+        64 * 64 * 9 + 64 + 2 * 64,
+        64 * positions * 8 + 8,
+        8 + 1,
+    ]
+    assert sum(p.numel() for p in learner.parameters()) == sum(counted) == total
+
+
+def batch_model() -> FewShotModel:
+    torch.manual_seed(0)
+    options = {"channels": 4, "statistics": "batch", "start": "original"}
+    model = FewShotModel(*build_learner("relation", RelationEmbedding(1, width=4), (1, 28, 28), options))
+    nn.init.normal_(model.learner.compare[-1].weight)  # answers that differ by more than the original's 0.01
+    return model.eval()
+
+
+def characters(queries: int = 6) -> Episode:
+    support = LabelledSet(torch.rand(4, 1, 28, 28), torch.eye(2).repeat(2, 1))
+    return Episode(support, LabelledSet(torch.rand(queries, 1, 28, 28), torch.eye(2).repeat(3, 1)), torch.arange(2))
+
+
+def test_batch_statistics_are_declared_and_the_leak_guard_lets_them_pass():
+    model, episode = batch_model(), characters()
+    assert model.learner.limits.transductive
+    assert not RelationNet((4, 5, 5)).limits.transductive
+    check_model(model, episode)
+    assert isinstance(model.embedding, nn.Identity)
+
+
+def test_batch_statistics_do_not_change_when_all_queries_come_twice_but_do_when_some_are_missing():
+    model, episode = batch_model(), characters()
+    predict = model.adapt(episode.support)
+    once = predict(episode.query.inputs)
+    twice = predict(episode.query.inputs.repeat(2, 1, 1, 1))
+    # the same moments from sums of another length, in double precision
+    torch.testing.assert_close(twice, once.repeat(2, 1), rtol=1e-9, atol=1e-11)
+    gap = (predict(episode.query.inputs[:2]) - once[:2]).abs().max()
+    assert gap > 0.01 * (once.max() - once.min())
+
+
+def test_support_and_queries_are_normalised_apart_so_that_the_contrast_of_all_queries_does_not_matter():
+    model, episode = batch_model(), characters()
+    predict = model.adapt(episode.support)
+    logits = predict(episode.query.inputs)
+    # batch norm's eps of 1e-5 beside variances of about 0.01 and more
+    torch.testing.assert_close(predict(3 * episode.query.inputs), logits, rtol=1e-2, atol=1e-3)
+
+
+def test_the_original_s_start_draws_small_linear_weights_with_biases_of_one():
+    torch.manual_seed(0)
+    learner = RelationNet((64, 19, 19), padding=0, start="original")
+    first, last = learner.compare[8], learner.compare[10]
+    assert torch.equal(first.bias, torch.ones(8))
+    assert torch.equal(last.bias, torch.ones(1))
+    # 4,608 weights: one standard error of the deviation is 1%
+    assert first.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    # both halves of the first convolution have the fan-out 9 * 64; 36,864 weights each
+    for half in (learner.of_class, learner.of_query):
+        assert half.weight.std().item() == pytest.approx((2 / 576) ** 0.5, rel=0.02)
+
+
 def test_the_loss_is_the_squared_error_of_relation_scores():
     logits = torch.tensor([[math.log(3), -math.log(3)]])
     torch.testing.assert_close(relation_loss(logits, torch.tensor([[1.0, 0.0]])), torch.tensor(1 / 16))
@@ -81,5 +158,10 @@ def test_maps_that_are_too_small_or_of_another_shape_are_refused():
         RelationNet((8, 3, 3))
     with pytest.raises(ShapeError, match=r"\(8, 4, 4\).*\(8, 5, 5\)"):
         RelationNet((8, 4, 4)).fit(torch.zeros(2, 8, 5, 5), torch.eye(2))
-    with pytest.raises(InvalidOptionError):
-        RelationNet((8, 4, 4), channels=0)
+    with pytest.raises(ShapeError, match=r"at least 10x10 positions, but the embedding gives 6x6.* or padding 1"):
+        RelationNet((8, 6, 6), padding=0)
+    with pytest.raises(ShapeError, match=r"\(8, 4, 4\).*\(3, 4, 4\)"):
+        RelationNet((8, 4, 4), statistics="batch").fit(torch.zeros(2, 3, 4, 4), torch.eye(2))
+    for options in ({"channels": 0}, {"padding": 2}, {"statistics": "support"}, {"start": "zeros"}):
+        with pytest.raises(InvalidOptionError):
+            RelationNet((8, 4, 4), **options)

@@ -1,4 +1,4 @@
-"""SNAIL: the shared support activations against whole sequences through torch's own convolution and attention."""
+"""SNAIL: small sequences by hand, the published sizes, and torch's own convolution and attention on whole sequences."""
 
 import math
 
@@ -64,6 +64,92 @@ def test_no_position_looks_ahead(learner):
     assert not torch.allclose(stream[:, 4], changed[:, 4])
 
 
+def test_an_earlier_answer_does_not_change_with_later_examples_or_queries(learner):
+    support, targets, query = torch.randn(6, 6), torch.eye(3).repeat(2, 1), torch.randn(4, 6)
+    predict = learner.fit(support, targets)
+    first = predict(query[:1])
+    other = query.clone()
+    other[1:] = torch.randn(3, 6)
+    torch.testing.assert_close(predict(other)[:1], first, **CLOSE)
+    for block in learner.blocks:
+        prefix, last = torch.randn(1, 4, _inputs(block)), torch.randn(1, 1, _inputs(block))
+        longer = torch.cat([prefix, torch.randn(1, 3, _inputs(block))], dim=1)
+        torch.testing.assert_close(block((longer, last))[0][:, :4], block((prefix, last))[0], **CLOSE)
+
+
+def _inputs(block: nn.Module) -> int:
+    return (block.project if isinstance(block, _Attention) else block.now[0]).in_features
+
+
+def test_a_dense_block_by_hand():
+    """One channel, dilation 2: tanh(x_t + 2 x_(t-2) + 1) sigma(-x_(t-2)) at position t, with zeros before the start."""
+    block = _Convolutions(1, 1, [2])
+    now, before = block.now[0], block.before[0]
+    now.weight.data = torch.tensor([[1.0], [0.0]])  # signal, gate
+    now.bias.data = torch.tensor([1.0, 0.0])
+    before.weight.data = torch.tensor([[2.0], [-1.0]])
+    sequence = torch.tensor([0.0, math.log(2), -1.0])
+    support, last = block((sequence.reshape(1, 3, 1), torch.tensor([-1.0, 0.0]).reshape(1, 2, 1)))
+    assert torch.equal(support[0, :, 0], sequence)
+    one = math.tanh(1)
+    # nothing comes before the first two, so their gates are open by half; (e^2 4 - 1) / (e^2 4 + 1) = tanh(1 + ln 2)
+    expected = [one / 2, (4 * math.e**2 - 1) / (4 * math.e**2 + 1) / 2, 0.0]
+    torch.testing.assert_close(support[0, :, 1], torch.tensor(expected), **CLOSE)
+    # a query is position 4, two after ln 2: x + 2 ln 2 + 1, and sigma(-ln 2) = 1/3
+    answers = [math.tanh(2 * math.log(2)) / 3, math.tanh(1 + 2 * math.log(2)) / 3]
+    torch.testing.assert_close(last[0, :, 1], torch.tensor(answers), **CLOSE)
+
+
+def test_attention_by_hand():
+    """Key and query differ: the query reads 2 x, the key x, the value 10 x, so x = 1 attends to (0, 1) as 1 : e^2."""
+    block = _Attention(1, 1, 1)
+    block.project.weight.data = torch.tensor([[2.0], [1.0], [10.0]])
+    nn.init.zeros_(block.project.bias)
+    support, last = block((torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[1.0], [0.0]]])))
+    share = math.e**2 / (1 + math.e**2)
+    torch.testing.assert_close(support[0, :, 1], torch.tensor([0.0, 10 * share]), **CLOSE)
+    # a query at 1 has two positions like it, itself included; one at 0 is indifferent among 0, 1 and itself
+    both = 2 * math.e**2 / (1 + 2 * math.e**2)
+    torch.testing.assert_close(last[0, :, 1], torch.tensor([10 * both, 10 / 3]), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("features", "shot", "total"),
+    [(384, 1, 4_747_646), (384, 5, 8_529_790), (64, 1, 3_097_406)],
+    ids=["miniImageNet-1", "miniImageNet-5", "Omniglot-1"],
+)
+def test_it_has_the_parameters_of_the_published_blocks(features: int, shot: int, total: int):
+    """AttentionBlock(64, 32), TCBlock(T, 128), AttentionBlock(256, 128), TCBlock(T, 128), AttentionBlock(512, 256)."""
+    blocks = {(5, 1): 3, (5, 5): 5}[5, shot]  # ceil(log2 T) for T = 6 and 26
+    channels, counted = features + 5, 0
+    for keys, values in ((64, 32), (256, 128), (512, 256)):
+        counted += (channels + 1) * (2 * keys + values)  # queries, keys and values, with biases
+        channels += values
+        if values < 256:
+            for _ in range(blocks):
+                counted += 2 * (2 * channels * 128 + 128)  # signal and gate, kernel 2
+                channels += 128
+    counted += channels * 5 + 5
+    learner = SNAIL(features, 5, shot=shot, vote=False, first_dilation=2)
+    assert sum(p.numel() for p in learner.parameters()) == counted == total
+
+
+def test_the_published_dilations_double_from_two():
+    blocks = [block for block in SNAIL(4, 5, shot=5, first_dilation=2).blocks if isinstance(block, _Convolutions)]
+    assert [block.dilations for block in blocks] == [(2, 4, 8, 16, 32)] * 2
+
+
+def test_keys_start_equal_to_queries_with_a_vote_only():
+    for vote in (True, False):
+        for block in SNAIL(6, 3, width=8, vote=vote).blocks:
+            if isinstance(block, _Attention):
+                keys = block.sizes[0]
+                weight = block.project.weight
+                assert torch.equal(weight[:keys], weight[keys : 2 * keys]) == vote
+    assert SNAIL(6, 3, width=8).classify.weight.max() > 4
+    assert SNAIL(6, 3, width=8, vote=False).classify.weight.abs().max() < 1
+
+
 def test_the_answer_depends_on_every_support_example(learner):
     support = torch.randn(6, 6, requires_grad=True)
     logits = learner.fit(support, torch.eye(3).repeat(2, 1))(torch.randn(1, 6))
@@ -86,7 +172,7 @@ def test_the_support_is_shuffled_in_training_only(learner):
     assert not torch.allclose(learner.fit(support, targets)(query), learner.fit(support, targets)(query))
 
 
-@pytest.mark.parametrize("options", [{"shot": 0}, {"width": 2}, {"way": 1}])
+@pytest.mark.parametrize("options", [{"shot": 0}, {"width": 2}, {"way": 1}, {"first_dilation": 0}])
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
         SNAIL(6, **options)

@@ -37,6 +37,17 @@ def test_in_training_the_model_is_the_plain_classifier_of_features_normalised_ov
     torch.testing.assert_close(model(posed), expected)
 
 
+def test_without_normalisation_the_training_model_is_one_fully_connected_layer_on_the_features():
+    embedding = nn.Linear(1, 3)
+    model = FewShotModel(embedding, Transfer(3, 5, normalise=False)).train()
+    posed = model.learner.pose(episode())
+    head = model.learner.classify
+    expected = embedding(posed.query.inputs) @ head.weight.T + head.bias
+    # the same products in another order, in the precision of the weights
+    torch.testing.assert_close(model(posed), expected)
+    assert sum(p.numel() for p in model.learner.parameters() if p.requires_grad) == 3 * 5 + 5
+
+
 @pytest.mark.parametrize("literal", [{}, {"lam_per_example": False, "intercept": False}])
 def test_in_evaluation_it_is_ridge_regression_on_the_features(literal):
     learner = Transfer(4, 5, lam=0.7, **literal).eval()

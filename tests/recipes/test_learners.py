@@ -3,9 +3,9 @@
 import torch
 
 from handful.learners.registry import BUILDERS
+from handful.meta.train import smoothed
 from handful.recipes import NAMED, named_recipe
 from handful.recipes.learners import QUICK
-from handful.training import smoothed
 
 
 def test_every_learner_has_a_quick_recipe_of_one_shot_problems():

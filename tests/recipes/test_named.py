@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.run import build
 from handful.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
 from handful.recipes.ours import SWITCHES
-from handful.recipes.settings import SETTINGS
-from handful.runs import build
+from handful.recipes.settings import setting_of
 
 
 def test_episodes_have_the_papers_sizes() -> None:
@@ -30,7 +30,7 @@ def test_episodes_have_the_papers_sizes() -> None:
 
 def test_every_episode_fits_its_data_set() -> None:
     for name, entry in NAMED.items():
-        recipe, setting = entry.recipe, SETTINGS[entry.recipe.data]
+        recipe, setting = entry.recipe, setting_of(entry.recipe.data)
         assert recipe.way <= setting.classes, name
         assert recipe.max_shot < recipe.images_per_class <= setting.images, name
         assert recipe.val_query + max(recipe.val_shots) <= setting.images, name
@@ -39,8 +39,8 @@ def test_every_episode_fits_its_data_set() -> None:
 def test_the_authors_code_and_the_text_differ_where_they_are_known_to() -> None:
     text, code = named_recipe("cifar-fs/r2d2-64C/paper"), named_recipe("cifar-fs/r2d2-64C/authors")
     assert text.options == {"scale": 10.0, "learn_lam": True, "lam_per_example": False, "intercept": False}
-    assert code.options == {"scale": 10.0}
-    assert named_recipe("mini-imagenet/r2d2-64C/authors").options == {"scale": 1e-4}
+    assert code.options == {"scale": 10.0, "direct_scale": True}
+    assert named_recipe("mini-imagenet/r2d2-64C/authors").options == {"scale": 1e-4, "direct_scale": True}
     assert named_recipe("cifar-fs-binary/r2d2-wide/paper").dropout == 0.4
     assert named_recipe("cifar-fs-binary/r2d2-wide/authors").dropout == 0.3
 

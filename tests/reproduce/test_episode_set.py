@@ -10,12 +10,12 @@ from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
 from handful.errors import LeakError, NotEnoughImagesError
-from handful.evaluation import evaluate
 from handful.learners import R2D2
-from handful.model import FewShotModel
-from handful.pool import embed_pool
+from handful.meta.evaluate import evaluate
+from handful.meta.features import embed_pool
+from handful.meta.model import FewShotModel
+from handful.meta.train import seeded
 from handful.reproduce.episode_set import accuracies_of, check_overlap, content_hash, draw_set, episodes_apart
-from handful.training import seeded
 
 
 def test_the_hash_follows_the_episodes_and_the_data(tiny: Benchmark) -> None:
@@ -68,7 +68,9 @@ def test_accuracies_equal_those_of_the_evaluator(tiny: Benchmark) -> None:
     rows = EpisodeSampler(tiny.test, FixedShots(5, 1, 10), 3).rows(0, 20)
     pool = embed_pool(model.embedding, tiny.test)
     ours = accuracies_of(model, tiny.test, rows, pool)
-    theirs = evaluate(model, tiny.test, 5, 1, 10, 20, 3, route="features", pool=pool).accuracies
+    theirs = evaluate(
+        model, EpisodeSampler(tiny.test, FixedShots(5, 1, 10), 3), 20, route="features", pool=pool
+    ).accuracies
     assert torch.equal(ours, theirs)
     assert torch.equal(accuracies_of(model, tiny.test, rows, None), theirs)
 

@@ -12,9 +12,9 @@ from handful.episodes import Episode, EpisodeSampler, FixedShots
 from handful.errors import LeakError
 from handful.learners import MAML, R2D2
 from handful.learners.base import BaseLearner, Limits, Predictor
-from handful.model import FewShotModel
+from handful.meta.model import FewShotModel
+from handful.meta.train import seeded
 from handful.reproduce.guard import check_model, check_splits
-from handful.training import seeded
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from safetensors.torch import load_file
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
+from handful.meta.run import CPU, LAST, Run
+from handful.meta.train import Progress, TrainingState
 from handful.reproduce.jobs import Departures, Job, Standing, advance, job, standing
 from handful.reproduce.manifest import MANIFEST, Manifest, Session
 from handful.reproduce.tables import minutes_told
-from handful.runs import CPU, LAST, Run
-from handful.training import Progress, TrainingState
 
 NAME = "cifar-fs/protonet-64C-1shot/authors"
 

@@ -35,8 +35,8 @@ class Add:
         return 0
 
     def _update(self) -> None:
-        from handful.estimator import FewShotClassifier
-        from handful.estimator.pictures import pictures
+        from handful.classifier import FewShotClassifier
+        from handful.classifier.inputs import pictures
 
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_

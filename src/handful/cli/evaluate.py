@@ -52,32 +52,24 @@ class Evaluate:
         """Evaluate for each number of shots and print a line each."""
         from handful import data, evaluate
         from handful._io import write_atomically
-        from handful.pool import embed_pool_within
-        from handful.runs import read_run
+        from handful.episodes import EpisodeSampler, FixedShots
+        from handful.meta.features import embed_pool_within
+        from handful.meta.run import read_run
 
         if self.memory <= 0:
             raise InvalidOptionError(f"--memory is in gigabytes and must be positive, but got {self.memory}.")
-        device = prepare(self.device, self.threads)
+        engine = prepare(self.device, self.threads)
         trained = read_run(self.run_folder, self.checkpoint)
-        model, recipe = trained.model.to(device), trained.recipe
+        model, recipe = trained.model.to(engine.device), trained.recipe
         benchmark = data.load(self.data) if self.data else data.load(recipe.data, split=recipe.split or None)
         dataset = getattr(benchmark, self.split)
         memory = int(self.memory * 1e9)
-        pool = embed_pool_within(model.embedding, dataset, memory)
+        pool = embed_pool_within(model.embedding, dataset, memory, engine)
         results = []
         for shot in self.shot:
-            result = evaluate(
-                model,
-                dataset,
-                self.way,
-                shot,
-                self.query,
-                self.episodes,
-                self.seed,
-                within_group=self.within_group,
-                memory=memory,
-                pool=pool,
-            )
+            shape = FixedShots(self.way, shot, self.query, self.within_group)
+            sampler = EpisodeSampler(dataset, shape, self.seed)
+            result = evaluate(model, sampler, self.episodes, engine=engine, memory=memory, pool=pool)
             print(result, flush=True)
             if self.verbose:
                 once = "" if pool is None else f" after embedding {len(pool):,} images once"

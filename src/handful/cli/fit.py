@@ -39,7 +39,7 @@ class Fit:
 
     def run(self) -> int:
         """Fit, save, and say how good it is."""
-        from handful.estimator import FewShotClassifier
+        from handful.classifier import FewShotClassifier
 
         if self.out.exists() and not self.force:
             raise InvalidOptionError(f"{self.out} exists. Add --force to replace it, or use handful add to learn more.")

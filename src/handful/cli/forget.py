@@ -35,7 +35,7 @@ class Forget:
         return 0
 
     def _update(self) -> None:
-        from handful.estimator import FewShotClassifier
+        from handful.classifier import FewShotClassifier
 
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_

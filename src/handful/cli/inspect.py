@@ -29,9 +29,9 @@ class Inspect:
     def run(self) -> int:
         """Write the page and print where it is, with the findings in a few lines."""
         from handful._io import write_atomically
-        from handful.estimator import FewShotClassifier
-        from handful.estimator.inspection import inspection_page
-        from handful.estimator.pictures import pictures
+        from handful.classifier import FewShotClassifier
+        from handful.classifier.inputs import pictures
+        from handful.classifier.page import inspection_page
 
         prepare("cpu", self.threads)
         clf = FewShotClassifier.load(self.classifier)

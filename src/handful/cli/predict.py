@@ -17,7 +17,7 @@ from handful.cli.machine import prepare
 from handful.errors import HandfulError, InvalidOptionError
 
 if TYPE_CHECKING:
-    from handful.estimator import FewShotClassifier
+    from handful.classifier import FewShotClassifier
 
 AT_ONCE = 32
 
@@ -45,7 +45,7 @@ class Predict:
 
     def run(self) -> int:
         """Print a line for each image, in order, as soon as a few are done."""
-        from handful.estimator import FewShotClassifier
+        from handful.classifier import FewShotClassifier
 
         if self.json and self.csv:
             raise InvalidOptionError("Choose one of --json and --csv.")
@@ -63,7 +63,7 @@ class Predict:
 
     def _paths(self) -> Iterator[str]:
         if self.images and self.images != ("-",):
-            from handful.estimator.pictures import pictures
+            from handful.classifier.inputs import pictures
 
             for given in self.images:
                 yield from (picture.name for picture in pictures(given))

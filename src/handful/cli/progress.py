@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from handful.training import Progress
+    from handful.meta.train import Progress
 
 
 def watched(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:

@@ -83,7 +83,7 @@ class Reproduce:
                 f"--seeds must be at least 1 and --test-episodes at least 2, but got {self.seeds} and "
                 f"{self.test_episodes}."
             )
-        device = prepare(self.device, self.threads)
+        device = prepare(self.device, self.threads).device
         if self.target == "table4":
             return self._timing()
         if self.target == "estimates":

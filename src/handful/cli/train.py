@@ -43,13 +43,13 @@ class Train:
         """Train, showing a progress bar on a terminal; prints where the run is and its best scores."""
         from tqdm import tqdm
 
+        from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
         from handful.reproduce.manifest import record_by_hand
-        from handful.runs import RECIPE, Run, benchmark_of, read_recipe
 
-        device = prepare(self.device, self.threads)
+        engine = prepare(self.device, self.threads)
         resuming = self.resume and (self.out / RECIPE).exists()
         recipe = read_recipe(self.out) if resuming else self._recipe()
-        run = Run(self.out, recipe, benchmark_of(recipe), device)
+        run = Run(self.out, recipe, benchmark_of(recipe), engine)
         run.resume() if resuming else run.start()
         record = record_by_hand(run)
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError, ShapeError
 
-Norm = Literal["batch", "group"]
+Norm = Literal["batch", "group", "group-unbiased"]
 Width = Literal["32C", "64C", "wide"]
 
 WIDTHS: dict[Width, tuple[int, int, int, int]] = {
@@ -27,7 +29,8 @@ class Conv4(nn.Module):
     Pooling has stride 2 in the first three blocks and 1 in the last. Block 3's output passes one more 2x2 max-pool of
     stride 1 on its way to the concatenation, which the paper's text leaves out and its feature sizes (3584, 8064,
     72576) require; `shrink=False` leaves it out. With `concatenate=False` the features are those of block 4 alone.
-    `dropout` acts on blocks 3 and 4.
+    `dropout` acts on blocks 3 and 4. `norm="group-unbiased"` is group norm as the authors' code writes it, with the
+    unbiased variance.
     """
 
     def __init__(
@@ -42,8 +45,8 @@ class Conv4(nn.Module):
         super().__init__()
         if not 0.0 <= dropout < 1.0:
             raise InvalidOptionError(f"dropout is a probability in [0, 1), but got {dropout}.")
-        if norm not in ("batch", "group"):
-            raise InvalidOptionError(f"norm must be 'batch' or 'group', but got '{norm}'.")
+        if norm not in NORMS:
+            raise InvalidOptionError(f"norm must be one of {', '.join(NORMS)}, but got '{norm}'.")
         first, second, third, fourth = widths
         self.blocks = nn.ModuleList(
             [
@@ -91,11 +94,27 @@ def conv4(
     return Conv4(channels, WIDTHS[width], norm, dropout, concatenate, shrink)
 
 
+class UnbiasedGroupNorm(nn.GroupNorm):
+    """Group norm by the unbiased variance of each group: (x - mean) / sqrt(m / (m - 1) var + eps), m values a group."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Maps (n, channels, height, width), normalised."""
+        count = maps[0].numel() // self.num_groups
+        share = (count - 1) / count
+        return nn.functional.group_norm(maps, self.num_groups, self.weight * share**0.5, self.bias, self.eps * share)
+
+
+NORMS: dict[Norm, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "group": partial(nn.GroupNorm, GROUPS),
+    "group-unbiased": partial(UnbiasedGroupNorm, GROUPS),
+}
+
+
 def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -> nn.Sequential:
-    normalise = nn.BatchNorm2d(fan_out) if norm == "batch" else nn.GroupNorm(GROUPS, fan_out)
     layers: list[nn.Module] = [
         nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1),
-        normalise,
+        NORMS[norm](fan_out),
         nn.MaxPool2d(2, stride=stride),
         nn.LeakyReLU(LEAK),
     ]

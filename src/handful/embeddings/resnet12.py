@@ -13,13 +13,16 @@ WIDTHS = (64, 160, 320, 640)
 LEAK = 0.1
 ANNEALING = 40_000
 """Training passes over which the share of dropped features rises from 0 to its final value."""
+BLOCK_SIZE, SMALL_BLOCK_SIZE, SMALL_SIDE = 5, 2, 64
+"""Side of DropBlock's squares, and the side for images below 64 pixels (CIFAR), as in MetaOptNet's train.py."""
 
 
 class DropBlock(nn.Module):
     """Drops squares of `size` x `size` positions of a feature map, each channel by itself (Ghiasi et al. 2018).
 
-    About a share `rate` of all positions is dropped once the share has risen linearly over `annealing` training passes;
-    what remains is scaled so that the sum is kept. In evaluation mode maps pass unchanged.
+    Squares are drawn so that they would cover a share `rate` of all positions if they did not overlap, once the share
+    has risen linearly over `annealing` training passes (MetaOptNet's models/ResNet12_embedding.py). What remains is
+    scaled so that the sum is kept. In evaluation mode maps pass unchanged.
     """
 
     passes: Tensor
@@ -41,11 +44,10 @@ class DropBlock(nn.Module):
         return maps * kept * (kept.numel() / kept.sum().clamp_min(1))
 
     def _kept(self, maps: Tensor, rate: float) -> Tensor:
-        """1 where a position stays, 0 in squares whose corners are drawn so that `rate` of the map goes."""
+        """1 where a position stays, 0 in squares whose corners are drawn at random."""
         size = min(self.size, *maps.shape[-2:])
         places = [extent - size + 1 for extent in maps.shape[-2:]]
-        share = 1 - (1 - rate) ** (1 / size**2)  # a position is covered by up to size^2 squares
-        share = min(1.0, share * maps.shape[-2] * maps.shape[-1] / math.prod(places))
+        share = min(1.0, rate / size**2 * maps.shape[-2] * maps.shape[-1] / math.prod(places))
         corners = torch.bernoulli(maps.new_full((*maps.shape[:2], *places), share))
         around = nn.functional.pad(corners, (size - 1,) * 4)
         return 1 - nn.functional.max_pool2d(around, size, stride=1)
@@ -55,7 +57,7 @@ class ResNet12(nn.Module):
     """64, 160, 320 and 640 channels; each block halves the map. Dropout after blocks 1 and 2, DropBlock after 3 and 4.
 
     Without `pool` the last map is flattened (16,000 features at 84x84, for the ridge and SVM learners), with it, its
-    mean over positions is taken (640). `block_size` is 5 for miniImageNet and 2 for CIFAR.
+    mean over positions is taken (640). `block_size` is 5 for miniImageNet and 2 for CIFAR (`block_size_for`).
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class ResNet12(nn.Module):
         channels: int = 3,
         *,
         dropout: float = 0.1,
-        block_size: int = 5,
+        block_size: int = BLOCK_SIZE,
         pool: bool = False,
         widths: tuple[int, int, int, int] = WIDTHS,
     ) -> None:
@@ -80,7 +82,7 @@ class ResNet12(nn.Module):
         self.pool = pool
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, a=LEAK, mode="fan_out", nonlinearity="leaky_relu")
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) in [0, 1] -> features (n, e)."""
@@ -95,6 +97,11 @@ class ResNet12(nn.Module):
     def feature_maps(self) -> nn.Sequential:
         """The same blocks for learners that compare feature maps: nothing pooled or flattened at the end."""
         return self.blocks
+
+
+def block_size_for(side: int) -> int:
+    """The side of DropBlock's squares for images of this side: the last maps of small images are 2x2."""
+    return SMALL_BLOCK_SIZE if side < SMALL_SIDE else BLOCK_SIZE
 
 
 class _Block(nn.Module):

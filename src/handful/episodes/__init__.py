@@ -2,6 +2,6 @@
 
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.sampler import EpisodeRows, EpisodeSampler
-from handful.episodes.shape import EpisodeShape, FixedShots, RandomShots
+from handful.episodes.shapes import EpisodeShape, FixedShots, RandomShots
 
 __all__ = ["Episode", "EpisodeRows", "EpisodeSampler", "EpisodeShape", "FixedShots", "LabelledSet", "RandomShots"]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import count, groupby
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from handful.data.table import ClassDataset
-from handful.episodes.counter import Ints, below, choose, random_words
 from handful.episodes.episode import Episode, LabelledSet
-from handful.episodes.shape import EpisodeShape, FixedShots
+from handful.episodes.random import Ints, below, choose, random_words
+from handful.episodes.shapes import EpisodeShape, FixedShots
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
 
 AHEAD = 256
@@ -71,9 +71,8 @@ class EpisodeRows:
 class EpisodeSampler:
     """Endless episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
 
-    `within_group` draws all classes of an episode from one group (an alphabet of Omniglot, say). `transform` turns
-    gathered uint8 images into network inputs, with a generator of its own for each episode; without it, an
-    episode has the inputs that the data set gives.
+    `transform` turns gathered uint8 images into network inputs, with a generator of its own for each episode; without
+    it, an episode has the inputs that the data set gives.
     """
 
     def __init__(
@@ -82,16 +81,22 @@ class EpisodeSampler:
         shape: EpisodeShape,
         seed: int = 0,
         *,
-        within_group: bool = False,
         transform: Transform | None = None,
     ) -> None:
         self.dataset, self.shape, self.seed, self.transform = dataset, shape, seed, transform
         _check_counts(dataset, shape)
-        pools = _pools(dataset, shape.way, within_group)
+        pools = _pools(dataset, shape.way, shape.within_group)
         self._pool_sizes = np.array([len(members) for members in pools])
         self._pools = np.stack([np.resize(members, self._pool_sizes.max()) for members in pools])
         self._counts, self._starts = dataset.counts.numpy(), dataset.starts.numpy()
         self._ahead, self._next = self._draw(0, 1), 0  # what is drawn already, and what sequential access asks next
+
+    def __repr__(self) -> str:
+        return f"EpisodeSampler({self.shape}, seed={self.seed}, {len(self.dataset)} classes of '{self.dataset.name}')"
+
+    def __iter__(self) -> Iterator[Episode]:
+        """Episodes 0, 1, 2, ... without end."""
+        return map(self.__getitem__, count())
 
     def __getitem__(self, index: int) -> Episode:
         rows = self.rows(index, 1)

@@ -85,7 +85,19 @@ Given = tuple[nn.Module, dict[str, Any]]
 Give = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
 
 
+CLASSES: dict[str, type[BaseLearner]] = {}
+"""The class of each learner, by name."""
+
+
+def default_options(name: str) -> dict[str, Option]:
+    """The options of a learner with their defaults, without those that come from the embedding."""
+    parameters = inspect.signature(CLASSES[name]).parameters
+    return {key: each.default for key, each in parameters.items() if isinstance(each.default, Option)}
+
+
 def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
+    CLASSES[name] = cls
+
     def build(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
         remaining, given = give(embedding, image_shape, options)
         check_options(name, cls, options, given)
@@ -95,13 +107,13 @@ def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
 
 
 def _reducing(build: Builder) -> Builder:
-    """A builder with one more option, `size`: the embedding is followed by a layer to so many features."""
+    """A builder with one more option, `size`: a layer to `size` features follows the embedding, or none if it is 0."""
 
     def reduced(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
         size = options.get("size", 64)
-        if not isinstance(size, int) or size < 1:
-            raise InvalidOptionError(f"size must be a whole number of at least 1, but got {size!r}.")
-        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size)
+        if not isinstance(size, int) or size < 0:
+            raise InvalidOptionError(f"size must be a whole number of at least 0, but got {size!r}.")
+        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size) if size else embedding
         return build(smaller, image_shape, {key: value for key, value in options.items() if key != "size"})
 
     return reduced
@@ -145,6 +157,14 @@ def _maps(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapp
     return maps, {"shape": shape}
 
 
+def _maps_or_network(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
+    """Feature maps; where their batch norm depends on the episode, the learner owns the network and gets images."""
+    maps, given = _maps(embedding, image_shape, options)
+    if options.get("statistics") != "batch":
+        return maps, {**given, "network": None}
+    return nn.Identity(), {**given, "network": maps}
+
+
 def _way(options: Mapping[str, Option]) -> int:
     way = options.get("way", 5)
     if not isinstance(way, int) or way < 2:
@@ -160,7 +180,7 @@ BUILDERS: dict[str, Builder] = {
     "protonet": _builder("protonet", ProtoNet, _nothing),
     "matching": _builder("matching", MatchingNet, _size_for("context", True)),
     "siamese": _builder("siamese", Siamese, _size),
-    "relation": _builder("relation", RelationNet, _maps),
+    "relation": _builder("relation", RelationNet, _maps_or_network),
     "gnn": _reducing(_builder("gnn", GNN, _size)),
     "snail": _reducing(_builder("snail", SNAIL, _size)),
     "maml": _builder("maml", MAML, _network),

@@ -7,60 +7,90 @@ the others by mean squared error.
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.relation_net import start_as_original
 from handful.errors import InvalidOptionError, ShapeError
-from handful.learners.base import BaseLearner, Predictor, check_support
+from handful.learners.base import BaseLearner, Limits, Predictor, check_support
 from handful.learners.chunks import by_chunks
+from handful.learners.network import EpisodeNorm
+
+Statistics = Literal["running", "batch"]
+Start = Literal["torch", "original"]
 
 
 class RelationNet(BaseLearner):
     """Logits are the log-odds of relation scores; embeddings are feature maps of `shape` (channels, height, width).
 
     The relation module is the paper's: two blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool, then two
-    linear layers. The first convolution is linear in both halves of its input, so that it runs once for each class and
-    once for each query instead of once for each pair of them. The paper adds up the examples of a class; `average`
-    takes their mean, so that a network trained with one number of shots works with others.
+    linear layers. `padding` belongs to its convolutions: the authors' code has 0 on miniImageNet and 1 on Omniglot.
+    The first convolution is linear in both halves of its input, so that it runs once for each class and once for each
+    query instead of once for each pair of them. The paper adds up the examples of a class; `average` takes their mean,
+    so that a network trained with one number of shots works with others.
+
+    The released evaluation never leaves the training mode of batch norm: support, queries and pairs are normalised by
+    the moments of their own batch. `statistics='batch'` does the same, one episode at a time, in a learner that owns
+    the embedding (`network`, from images to feature maps). It is transductive: an answer depends on the other queries.
+    `start='original'` draws initial weights as the authors' code does.
     """
 
     def __init__(
-        self, shape: tuple[int, int, int], *, channels: int = 64, hidden: int = 8, average: bool = False
+        self,
+        shape: tuple[int, int, int],
+        *,
+        channels: int = 64,
+        hidden: int = 8,
+        average: bool = False,
+        padding: int = 1,
+        statistics: Statistics = "running",
+        start: Start = "torch",
+        network: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if channels < 1 or hidden < 1:
-            raise InvalidOptionError(f"channels and hidden must be at least 1, but got {channels} and {hidden}.")
-        if min(shape[1:]) < 4:
+        _check_options(channels, hidden, padding, statistics, start)
+        height, width = (_positions_left(side, padding) for side in shape[1:])
+        if min(height, width) < 1:
             raise ShapeError(
-                f"The relation module halves feature maps twice, so they need at least 4x4 positions, but the "
-                f"embedding gives {shape[1]}x{shape[2]}. Use larger images or an embedding that pools less."
+                f"The relation module halves feature maps twice, so with padding {padding} they need at least "
+                f"{_SMALLEST[padding]} positions, but the embedding gives {shape[1]}x{shape[2]}. Use larger images or "
+                f"an embedding that pools less{'' if padding else ', or padding 1'}."
             )
         self.shape, self.average = tuple(shape), average
-        self.of_class = nn.Conv2d(shape[0], channels, 3, padding=1)
-        self.of_query = nn.Conv2d(shape[0], channels, 3, padding=1, bias=False)
+        self.of_class = nn.Conv2d(shape[0], channels, 3, padding=padding)
+        self.of_query = nn.Conv2d(shape[0], channels, 3, padding=padding, bias=False)
         self.compare = nn.Sequential(
             *_after_convolution(channels),
-            nn.Conv2d(channels, channels, 3, padding=1),
+            nn.Conv2d(channels, channels, 3, padding=padding),
             *_after_convolution(channels),
             nn.Flatten(),
-            nn.Linear(channels * (shape[1] // 4) * (shape[2] // 4), hidden),
+            nn.Linear(channels * height * width, hidden),
             nn.ReLU(),
             nn.Linear(hidden, 1),
         )
+        if start == "original":
+            start_as_original(self)
         self.objective = relation_loss
+        self.network: nn.Module | None = None
+        if statistics == "batch":
+            self.network = network if network is not None else nn.Identity()
+            _use_batch_statistics(self)
+            self.limits = Limits(transductive=True)
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
-        """Learn from support feature maps (..., n, c, h, w) with one-hot targets (..., n, way)."""
-        if support.shape[-3:] != self.shape:
-            raise ShapeError(
-                f"This relation network compares feature maps of shape {self.shape}, "
-                f"but the embedding gives {tuple(support.shape[targets.ndim - 1 :])}."
+        """Learn from support feature maps (..., n, c, h, w), or images, with one-hot targets (..., n, way)."""
+        lead = targets.ndim - 2
+        if self.network is not None:
+            check_support(support, targets)
+            return self._fit_each(
+                support.reshape(-1, *support.shape[lead:]), targets.reshape(-1, *targets.shape[lead:])
             )
+        self._check_maps(support, lead + 1)
         check_support(support, targets)
-        weights = targets / targets.sum(-2, keepdim=True) if self.average else targets
-        sums = weights.to(support.dtype).mT @ support.flatten(-3)  # (..., way, c h w)
+        classes = self._of_classes(support, targets)  # (b, way, channels, h, w)
         way = targets.shape[-1]
-        classes = self.of_class(sums.reshape(-1, *self.shape)).unflatten(0, (-1, way))  # (b, way, channels, h, w)
 
         def predictor(query: Tensor) -> Tensor:
             flat = query.reshape(-1, *self.shape)
@@ -69,6 +99,37 @@ class RelationNet(BaseLearner):
             return by_chunks(self._odds, classes, queries, cost).reshape(*query.shape[:-3], way)
 
         return predictor
+
+    def _fit_each(self, supports: Tensor, targets: Tensor) -> Predictor:
+        """Images (b, n, *shape): each episode passes the network by itself, because its moments are its own."""
+        classes = [self._of_classes(self._maps(each), labels) for each, labels in zip(supports, targets, strict=True)]
+
+        def predictor(query: Tensor) -> Tensor:
+            queries = query.reshape(len(classes), -1, *supports.shape[2:])
+            maps = (self.of_query(self._maps(each)) for each in queries)
+            odds = [self._odds(known, each.unsqueeze(0)) for known, each in zip(classes, maps, strict=True)]
+            return torch.cat(odds).reshape(*query.shape[: query.ndim - supports.ndim + 2], -1)
+
+        return predictor
+
+    def _maps(self, images: Tensor) -> Tensor:
+        maps: Tensor = images if self.network is None else self.network(images)
+        self._check_maps(maps, 1)
+        return maps
+
+    def _check_maps(self, maps: Tensor, depth: int) -> None:
+        if maps.shape[-3:] != self.shape:
+            raise ShapeError(
+                f"This relation network compares feature maps of shape {self.shape}, "
+                f"but the embedding gives {tuple(maps.shape[depth:])}."
+            )
+
+    def _of_classes(self, support: Tensor, targets: Tensor) -> Tensor:
+        """Feature maps (..., n, c, h, w) -> each class's half of the first convolution, (b, way, channels, h, w)."""
+        weights = targets / targets.sum(-2, keepdim=True) if self.average else targets
+        sums = weights.to(support.dtype).mT @ support.flatten(-3)  # (..., way, c h w)
+        classes: Tensor = self.of_class(sums.reshape(-1, *self.shape))
+        return classes.reshape(-1, targets.shape[-1], *classes.shape[1:])
 
     def _odds(self, classes: Tensor, queries: Tensor) -> Tensor:
         pairs = queries.unsqueeze(2) + classes.unsqueeze(1)  # (b, q, way, channels, h, w)
@@ -83,3 +144,31 @@ def relation_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 def _after_convolution(channels: int) -> list[nn.Module]:
     return [nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _positions_left(side: int, padding: int) -> int:
+    """Positions a side after two convolutions of kernel 3 and two poolings."""
+    for _ in range(2):
+        side = (side - 2 + 2 * padding) // 2
+    return side
+
+
+_SMALLEST = {0: "10x10", 1: "4x4"}
+
+
+def _use_batch_statistics(network: nn.Module) -> None:
+    """Let every batch norm take the moments of the batch at hand, in training and in evaluation."""
+    for module in list(network.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, name, EpisodeNorm(child))
+
+
+def _check_options(channels: int, hidden: int, padding: int, statistics: str, start: str) -> None:
+    if channels < 1 or hidden < 1:
+        raise InvalidOptionError(f"channels and hidden must be at least 1, but got {channels} and {hidden}.")
+    if padding not in _SMALLEST:
+        raise InvalidOptionError(f"padding must be 0 or 1, but got {padding}.")
+    for name, value, known in (("statistics", statistics, Statistics), ("start", start, Start)):
+        if value not in get_args(known):
+            raise InvalidOptionError(f"{name} must be one of {', '.join(get_args(known))}, but got '{value}'.")

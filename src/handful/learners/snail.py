@@ -2,7 +2,7 @@
 
 The sequence is (x_1, y_1), ..., (x_n, y_n), (x, 0): the support, then one query without its label, whose position gives
 the logits. Blocks append to what they get: attention softmax(q k^T / sqrt(d)) v over all earlier positions, and stacks
-of causal convolutions of kernel 2 and dilation 1, 2, 4, ... with gates, tanh(a) sigma(b).
+of causal convolutions of kernel 2 and doubling dilation with gates, tanh(a) sigma(b).
 """
 
 from __future__ import annotations
@@ -23,20 +23,36 @@ Streams = tuple[Tensor, Tensor]
 
 
 class SNAIL(BaseLearner):
-    """The paper's Omniglot stack, two convolution stacks between three attention blocks, scaled by `width`.
+    """The paper's stack, two convolution stacks between three attention blocks, scaled by `width`.
 
     No position looks ahead, so the support's activations are the same for all queries: they are computed once, and each
     query adds its own last position. The convolutions reach back over `shot` examples of each class; longer sequences
-    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled. Before
-    anything is learnt, the last block passes labels on by likeness and the logits are their vote.
+    work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled.
+
+    A sequence of T examples has ceil(log2 T) dilations, which double from `first_dilation`. The paper's pseudo-code
+    begins with 2, so that its convolutions skip the neighbour; from 1 they see every earlier example. With `vote`, the
+    keys of attention start equal to its queries, the last block passes labels on by similarity, and the logits start as
+    their vote; without, all weights start as torch draws them.
     """
 
-    def __init__(self, features: int, way: int = 5, *, shot: int = 1, width: int = 128) -> None:
+    def __init__(
+        self,
+        features: int,
+        way: int = 5,
+        *,
+        shot: int = 1,
+        width: int = 128,
+        vote: bool = True,
+        first_dilation: int = 1,
+    ) -> None:
         super().__init__()
-        if shot < 1 or width < 4:
-            raise InvalidOptionError(f"shot must be at least 1 and width at least 4, but got {shot} and {width}.")
+        if min(shot, first_dilation) < 1 or width < 4:
+            raise InvalidOptionError(
+                f"shot and first_dilation must be at least 1 and width at least 4, but got {shot}, {first_dilation} "
+                f"and {width}."
+            )
         self.limits = Limits(way=way, order_dependent=True)
-        dilations = [2**power for power in range(math.ceil(math.log2(way * shot + 1)))]
+        dilations = [first_dilation * 2**power for power in range(math.ceil(math.log2(way * shot + 1)))]
         first = _Attention(features + way, width // 2, width // 4)
         second = _Convolutions(first.channels, width, dilations)
         third = _Attention(second.channels, 2 * width, width)
@@ -44,9 +60,12 @@ class SNAIL(BaseLearner):
         last = _Attention(fourth.channels, 4 * width, 2 * width)
         self.blocks = nn.ModuleList([first, second, third, fourth, last])
         self.classify = nn.Linear(last.channels, way)
-        labels = min(way, 2 * width)
-        last.pass_on(features, labels)
-        start_as_vote(self.classify, fourth.channels, labels)
+        if vote:
+            labels = min(way, 2 * width)
+            for block in (first, third, last):
+                block.tie_keys()
+            last.pass_on(features, labels)
+            start_as_vote(self.classify, fourth.channels, labels)
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
@@ -76,8 +95,12 @@ class _Attention(nn.Module):
         self.channels = channels + values
         self.project = nn.Linear(channels, 2 * keys + values)
         self.sizes = (keys, keys, values)
+
+    def tie_keys(self) -> None:
+        """Let keys start equal to queries, so that attention starts by similarity, not at random."""
+        keys = self.sizes[0]
         with torch.no_grad():
-            for parameter in self.project.parameters():  # attention starts by likeness, not at random
+            for parameter in self.project.parameters():
                 parameter[keys : 2 * keys] = parameter[:keys]
 
     def pass_on(self, first: int, count: int) -> None:
@@ -116,7 +139,7 @@ class _Convolutions(nn.Module):
         self.channels = channels + growth * len(self.dilations)
 
     def forward(self, streams: Streams) -> Streams:
-        """Append one output a dilation."""
+        """Append one output per dilation."""
         support, last = streams
         n = support.shape[1]
         for now, before, dilation in zip(self.now, self.before, self.dilations, strict=True):

@@ -16,17 +16,26 @@ class Transfer(BaseLearner):
     """In training mode a linear layer with an output for each of `classes` training classes, by cross-entropy;
     in evaluation mode R2-D2's ridge regression on the features as they are, with nothing meta-learnt.
 
-    The layer sees features normalised over the batch. What all images have in common is half of an untrained network's
-    features, and without it thousands of outputs swing together at every step: learning takes hundreds to begin.
+    With `normalise` the layer sees features normalised over the batch. Half of an untrained network's features are the
+    same for all images, and without normalisation thousands of outputs swing together at every step: learning takes
+    hundreds of episodes to begin. Appendix A has a plain fully-connected layer: `normalise=False`.
     """
 
     def __init__(
-        self, features: int, classes: int, *, lam: float = 50.0, lam_per_example: bool = True, intercept: bool = True
+        self,
+        features: int,
+        classes: int,
+        *,
+        lam: float = 50.0,
+        lam_per_example: bool = True,
+        intercept: bool = True,
+        normalise: bool = True,
     ) -> None:
         super().__init__()
         if classes < 2:
             raise InvalidOptionError(f"Transfer needs the number of training classes, at least 2, but got {classes}.")
-        self.normalise = nn.BatchNorm1d(features, affine=False, track_running_stats=False)
+        norm = nn.BatchNorm1d(features, affine=False, track_running_stats=False)
+        self.normalise: nn.Module = norm if normalise else nn.Identity()
         self.classify = nn.Linear(features, classes)
         self.ridge = R2D2(
             lam, learn_scale=False, learn_bias=False, lam_per_example=lam_per_example, intercept=intercept

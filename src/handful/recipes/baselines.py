@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from handful.plan import Plan
+from handful.meta.config import Option, Plan, Recipe
 from handful.recipes.ours import LITERAL, binary, multiclass
-from handful.recipes.recipe import Option, Recipe
 from handful.recipes.settings import BINARY, SETTINGS, NamedRecipe, Variant, Width
 
 SHOTS = (1, 5)
@@ -87,7 +86,7 @@ def own_code(
         min_shot=shot,
         max_shot=shot,
         plan=plan,
-        val_way=2 if two_way else 5,
+        val_ways=(2,) if two_way else (5,),
         val_shots=(shot,),
         val_query=15,
     )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from handful.plan import Plan
-from handful.recipes.recipe import Option, Recipe
+from handful.meta.config import Option, Plan, Recipe
 from handful.recipes.settings import NamedRecipe
 
 

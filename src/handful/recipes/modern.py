@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handful.plan import Plan
+from handful.meta.config import Plan, Recipe
 from handful.recipes.ours import logistic, multiclass
-from handful.recipes.recipe import Recipe
 from handful.recipes.settings import NamedRecipe
 
 _ADAM = Plan(
@@ -41,16 +40,16 @@ _SGD = Plan(
 
 
 def _cifar(recipe: Recipe) -> Recipe:
-    return replace(recipe, dropout=0.1, augment=("crop", "flip"), plan=_ADAM)
+    return replace(recipe, val_query=43, dropout=0.1, augment=("crop", "flip"), plan=_ADAM)
 
 
 def modern() -> dict[str, NamedRecipe]:
     """R2-D2, LR-D2 and prototypical networks with the 64C net on CIFAR-FS, R2-D2 on Omniglot."""
-    ridge = _cifar(multiclass("cifar-fs", "64C", "authors"))
-    characters = multiclass("omniglot", "64C", "authors")
+    ridge = _cifar(multiclass("cifar-fs", "64C", "modern"))
+    characters = replace(multiclass("omniglot", "64C", "modern"), data="omniglot", val_ways=(5,), val_query=15)
     recipes = {
         "cifar-fs/r2d2-64C/modern": ridge,
-        "cifar-fs/lrd2-5steps-64C/modern": _cifar(logistic("cifar-fs", 5, "64C", "authors")),
+        "cifar-fs/lrd2-5steps-64C/modern": _cifar(logistic("cifar-fs", 5, "64C", "modern")),
         "cifar-fs/protonet-64C/modern": replace(ridge, learner="protonet", options={"learn_scale": True, "scale": 0.1}),
         "cifar-fs/r2d2-64C/modern-sgd": replace(ridge, augment=("crop", "flip", "jitter"), plan=_SGD),
         "omniglot/r2d2-64C/modern": replace(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from handful.errors import InvalidOptionError
+from handful.meta.config import Recipe
 from handful.recipes.baselines import baselines
 from handful.recipes.learners import learner_recipes
 from handful.recipes.modern import modern
 from handful.recipes.ours import ablations, ours
-from handful.recipes.recipe import Recipe
 from handful.recipes.settings import NamedRecipe
 from handful.recipes.sweeps import hyperparameters, iterations
 

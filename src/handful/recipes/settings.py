@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from handful.plan import Plan
-from handful.recipes.recipe import Recipe
+from handful.meta.config import Plan, Recipe
 
 Variant = Literal["paper", "authors", "modern", "modern-sgd"]
 """What the text says; what released code does; the best that we know, with Adam or with SGD."""
@@ -34,11 +33,12 @@ class Setting:
     images_per_class: int
     dropout: float
     scale: float
-    val_query: int
     classes: int
     images: int
     """Images of a class."""
     table: str
+    val_ways: tuple[int, ...] = (5,)
+    """Numbers of classes by which checkpoints are chosen: those of the table's columns."""
 
     @property
     def size(self) -> int:
@@ -47,15 +47,27 @@ class Setting:
 
 
 SETTINGS = {
-    "omniglot": Setting(60, 10, 0.0, 10.0, 15, 4112, 20, "table 2"),
-    "cifar-fs": Setting(20, 12, 0.4, 10.0, 43, 64, 600, "table 1"),
-    "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 43, 64, 600, "table 1"),
+    "omniglot": Setting(60, 10, 0.0, 10.0, 4112, 20, "table 2", (5, 20)),
+    "cifar-fs": Setting(20, 12, 0.4, 10.0, 64, 600, "table 1"),
+    "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 64, 600, "table 1"),
 }
+NEAREST = "-nearest"
+"""What the name of a data set adds when its images were resized by nearest neighbour, as in the authors' code."""
 PLAN = Plan(validate_every=500)
 EPOCH = 100
 """Episodes after which the authors' code validates."""
 BINARY = "-binary"
 """What the names of two-way experiments add to the name of the data set."""
+
+
+def setting_of(data: str) -> Setting:
+    """The paper's choices for a data set, however its images were resized."""
+    return SETTINGS[data.removesuffix(NEAREST)]
+
+
+def as_resized_by_the_authors(data: str) -> str:
+    """The data set with the pixels of the authors' code, which differ on Omniglot only."""
+    return f"{data}{NEAREST}" if data == "omniglot" else data
 
 
 def plan_of(variant: Variant) -> Plan:

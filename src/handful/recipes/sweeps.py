@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from handful.meta.config import Option, Recipe
 from handful.recipes.baselines import SHOTS, by_policy, own_code, own_width
-from handful.recipes.ours import binary, multiclass, with_options
-from handful.recipes.recipe import Option, Recipe
+from handful.recipes.ours import binary, multiclass, sources, with_options
 from handful.recipes.settings import BINARY, NamedRecipe, Variant
 
 LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
@@ -25,6 +25,7 @@ SCALE_KINDS: dict[str, dict[str, Option]] = {
     "scale-fixed": {"learn_scale": False},
     "scale-learnt": {"learn_scale": True},
 }
+GRID = "our choice: the figure's axis is not given in the text"
 DATA = ("cifar-fs", "omniglot")
 _VARIANTS: tuple[Variant, ...] = ("paper", "authors")
 
@@ -38,8 +39,10 @@ def hyperparameters() -> dict[str, NamedRecipe]:
             for name, grid, kinds in (("lam", LAMBDAS, LAM_KINDS), ("scale", SCALES, SCALE_KINDS)):
                 for kind, options in kinds.items():
                     for value in grid:
+                        recipe = with_options(**{name: value}, **options)(base)
+                        swept = dict.fromkeys((f"options.{key}" for key in (name, *options)), GRID)
                         found[f"{data}/r2d2-{kind}-{value:g}-wide/{variant}"] = NamedRecipe(
-                            with_options(**{name: value}, **options)(base), "figure, hyper-parameters"
+                            recipe, "figure, hyper-parameters", {**sources(recipe, variant), **swept}
                         )
     return found
 
@@ -51,8 +54,9 @@ def iterations() -> dict[str, NamedRecipe]:
         stem = f"{data}{BINARY}"
         for steps in STEPS:
             for variant in _VARIANTS:
+                newton = binary(data, "lrd2", variant, steps)
                 found[f"{stem}/lrd2-{steps}steps-wide/{variant}"] = NamedRecipe(
-                    binary(data, "lrd2", variant, steps), "figure, iterations"
+                    newton, "figure, iterations", {**sources(newton, variant), "options.steps": GRID}
                 )
             maml = f"{stem}/maml-{steps}steps-{own_width('maml', data)}"
             found[f"{maml}/paper"] = NamedRecipe(

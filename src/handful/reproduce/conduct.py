@@ -12,6 +12,7 @@ import torch
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
+from handful.meta.engine import CPU
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
@@ -20,7 +21,6 @@ from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
 from handful.reproduce.tables import minutes_told
-from handful.runs import CPU
 
 Say = Callable[[str], None]
 
@@ -39,7 +39,7 @@ class Options:
     """Fewer, the first of them, for recipes whose name contains a word."""
     test_seed: int = 0
     checkpoint: Checkpoint = "shot"
-    device: torch.device = CPU
+    device: torch.device = CPU.device
 
 
 @dataclass(frozen=True)

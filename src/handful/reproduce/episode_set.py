@@ -13,9 +13,9 @@ from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
 from handful.errors import LeakError, NotEnoughImagesError
-from handful.metrics import accuracy
-from handful.model import FewShotModel
-from handful.pool import embed_rows, folded
+from handful.meta.features import embed_rows, folded
+from handful.meta.intervals import accuracy
+from handful.meta.model import FewShotModel
 
 CHUNK = 500
 OPEN_QUERY = 15
@@ -94,7 +94,7 @@ def episodes_apart(dataset: ClassDataset, way: int, shot: int, query: int, seed:
 
 
 def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor | None) -> Tensor:
-    """The accuracy of each of these episodes, from the features of the split's images (`handful.pool.embed_pool`).
+    """The accuracy of each of these episodes, from the features of the split's images (see `embed_pool`).
 
     Without a pool, where that would not fit into memory, every episode is embedded alone.
     """

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from handful.data.table import Benchmark, ImageTable
-from handful.evaluation import evaluate
-from handful.pool import embed_rows, folded
+from handful.episodes import EpisodeSampler, FixedShots
+from handful.meta.evaluate import evaluate
+from handful.meta.features import embed_rows, folded
+from handful.meta.run import Run, validation_queries
+from handful.meta.train import train
 from handful.recipes import Recipe
+from handful.recipes.settings import NEAREST
 from handful.reproduce.jobs import Job, Standing, standing
-from handful.runs import Run
-from handful.training import train
 
 SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1, 28, 28)}
 IMAGES = {"mini-imagenet": (64, 16, 600), "cifar-fs": (64, 16, 600), "omniglot": (4112, 688, 20)}
@@ -122,35 +125,34 @@ def _operations(run: Run) -> float:
 def _validation(run: Run, data: Benchmark) -> float:
     """Seconds to embed the validation split and solve its episodes, scaled up from some 200 images and 2 episodes."""
     recipe, model = run.recipe, run.model.eval()
-    part = replace(data.val, members=data.val.members[: recipe.val_way])
+    part = replace(data.val, members=data.val.members[: max(recipe.val_ways)])
     network = folded(model.embedding)
     begun = time.perf_counter()
     features = embed_rows(network, part, part.rows[:VAL_IMAGES])
     embedding = (time.perf_counter() - begun) * _val_images(recipe.data, data) / len(features)
     pool = features[torch.arange(len(part.rows)) % len(features)]  # what they show does not matter for the time
-    query = min(recipe.val_query, int(part.counts.min()) - max(recipe.val_shots))
+    images = int(part.counts.min())
     begun = time.perf_counter()
-    for shot in recipe.val_shots:
-        evaluate(model, part, recipe.val_way, shot, query, 2, pool=pool)
+    for way, shot in product(recipe.val_ways, recipe.val_shots):
+        query = min(validation_queries(recipe, way, shot, images), images - shot)
+        evaluate(model, EpisodeSampler(part, FixedShots(way, shot, query)), 2, pool=pool)
     return embedding + (time.perf_counter() - begun) / 2 * recipe.val_episodes
 
 
 def _val_images(name: str, data: Benchmark) -> int:
-    if name in IMAGES:
-        _, classes, images = IMAGES[name]
-        return classes * images
-    return len(data.val.rows)
+    known = IMAGES.get(name.removesuffix(NEAREST))
+    return known[1] * known[2] if known else len(data.val.rows)
 
 
 def stand_in(name: str, per_class: int = 60) -> Benchmark:
     """Noise in the shape of a benchmark that is not there: as many training classes, fewer images."""
-    channels, height, width = SHAPES[name]
-    train_classes, _, _ = IMAGES[name]
-    classes = min(train_classes, 80) + 10
+    channels, height, width = SHAPES[name.removesuffix(NEAREST)]
+    train_classes, _, _ = IMAGES[name.removesuffix(NEAREST)]
+    classes = min(train_classes, 80) + 40
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (classes * per_class, height, width, channels), dtype=torch.uint8, generator=generator)
     names = tuple(f"noise{number}" for number in range(classes))
     table = ImageTable(pixels.permute(0, 3, 1, 2), names, (per_class,) * classes)
     return Benchmark(
-        name, table.split("train", names[:-10]), table.split("val", names[-10:-5]), table.split("test", names[-5:])
+        name, table.split("train", names[:-40]), table.split("val", names[-40:-20]), table.split("test", names[-20:])
     )

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import Episode, LabelledSet
 from handful.errors import LeakError
-from handful.model import FewShotModel
+from handful.meta.model import FewShotModel
 
 SHARED = 0.5
 """Share of a class's images found in another split from which on it counts as a class of that split renamed."""

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import torch
 
-from handful.checkpoint import read_checkpoint
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
-from handful.plan import Plan
+from handful.meta.checkpoint import read_checkpoint
+from handful.meta.config import Plan
+from handful.meta.engine import Engine
+from handful.meta.run import LAST, RECIPE, Run, read_recipe
+from handful.meta.train import Progress
 from handful.recipes import NAMED, Recipe
 from handful.recipes.settings import Schedule, Width
 from handful.reproduce.manifest import Manifest, Record
-from handful.runs import LAST, RECIPE, Run, read_recipe
-from handful.training import Progress
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Shows a named training of so many episodes while it passes the progress on."""
@@ -142,7 +143,7 @@ def advance(
 
     A loss that is not finite ends the run; that is a result too, and the manifest says so.
     """
-    run = Run(job.folder, job.recipe, benchmark, device)
+    run = Run(job.folder, job.recipe, benchmark, Engine(device))
     _resume(run) if (job.folder / RECIPE).exists() else run.start()
     record = Record(Manifest(job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes), run)
     try:

@@ -17,9 +17,9 @@ import torch
 from handful import __version__
 from handful._io import write_atomically
 from handful.errors import CheckpointError, DataError
+from handful.meta.run import RECIPE, Run
 from handful.recipes import NAMED, Recipe
 from handful.reproduce.episode_set import content_hash
-from handful.runs import RECIPE, Run
 
 MANIFEST = "manifest.json"
 

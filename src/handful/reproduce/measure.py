@@ -14,11 +14,12 @@ from torch import Tensor
 from handful._io import write_atomically
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
-from handful.evaluation import DEFAULT_MEMORY, evaluate
-from handful.pool import embed_pool_within
+from handful.meta.engine import Engine
+from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
+from handful.meta.features import embed_pool_within
+from handful.meta.run import LAST, TrainedModel, read_run
 from handful.reproduce.episode_set import EpisodeSet, accuracies_of
 from handful.reproduce.guard import check_model
-from handful.runs import LAST, TrainedModel, read_run
 
 Checkpoint = Literal["shot", "mean", "last"]
 
@@ -36,9 +37,13 @@ class Measurement:
     checkpoint: str
 
 
-def checkpoint_of(folder: Path, shot: int, which: Checkpoint) -> Path | None:
-    """The checkpoint to test: 'shot' is the best for this number of shots, as the authors do; None if untrained."""
-    names = {"shot": [f"best-{shot}-shot", "best-mean"], "mean": ["best-mean"], "last": []}[which]
+def checkpoint_of(folder: Path, way: int, shot: int, which: Checkpoint) -> Path | None:
+    """The checkpoint to test: 'shot' is the best for these ways and shots, as the authors do; None if untrained."""
+    names = {
+        "shot": [f"best-{way}-way-{shot}-shot", f"best-{shot}-shot", "best-mean"],
+        "mean": ["best-mean"],
+        "last": [],
+    }[which]
     paths = [folder / f"{name}.safetensors" for name in names] + [folder / LAST]
     return next((path for path in paths if path.exists()), None)
 
@@ -50,7 +55,7 @@ def measure(
 
     `first`, if not 0, takes only so many of them, for a learner that is slow to adapt.
     """
-    path = checkpoint_of(folder, episodes.shot, which)
+    path = checkpoint_of(folder, episodes.way, episodes.shot, which)
     if path is None:
         return None
     count = min(first or episodes.episodes, episodes.episodes)
@@ -82,8 +87,7 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: tor
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
     check_model(model, sampler[0].to(device))
     pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
-    kind = (episodes.way, episodes.shot, episodes.query, count, episodes.seed)
-    done = evaluate(model, dataset, *kind, pool=pool)
+    done = evaluate(model, sampler, count, engine=Engine(device), pool=pool)
     few = episodes.apart
     apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
     return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)

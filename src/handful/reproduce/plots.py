@@ -8,10 +8,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from handful.meta.run import LOG
 from handful.report.page import Picture
 from handful.reproduce.experiments import Column
 from handful.reproduce.results import Cell, Results
-from handful.runs import LOG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,13 +17,13 @@ import torch
 
 from handful.data.table import ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.evaluation import evaluate
-from handful.model import FewShotModel
-from handful.pool import embed_pool
+from handful.meta.evaluate import evaluate
+from handful.meta.features import embed_pool
+from handful.meta.model import FewShotModel
+from handful.meta.run import build
 from handful.recipes import Option, Recipe
 from handful.recipes.settings import Width
 from handful.reproduce.published import TABLE_4
-from handful.runs import build
 
 EPISODES = 10_000
 POOL = 12_000
@@ -145,7 +145,7 @@ def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, epi
         images += len(dataset.rows)
     embedding = (time.perf_counter() - begun) * POOL / images
     begun = time.perf_counter()
-    evaluate(model, dataset, SHAPE.way, SHAPE.shot, SHAPE.query, episodes, pool=pool, route="features")
+    evaluate(model, EpisodeSampler(dataset, SHAPE), episodes, pool=pool, route="features")
     return Timing(embedding + time.perf_counter() - begun, images, POOL, "images")
 
 

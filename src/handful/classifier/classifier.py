@@ -1,0 +1,317 @@
+"""`FewShotClassifier`: a scikit-learn classifier that learns from a handful of examples, exactly and at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from handful.classifier.answers import ScoreEstimate, estimate_score
+from handful.classifier.cache import cache_folder
+from handful.classifier.cholesky import Matrix
+from handful.classifier.embedder import Embedded, Embedder, choose_embedder, embed
+from handful.classifier.examples import (
+    Lam,
+    Options,
+    Source,
+    State,
+    fit_state,
+    rows_checked,
+    rows_of_image,
+    rows_of_label,
+)
+from handful.classifier.explain import Explanation, explain, suggest
+from handful.classifier.file import read_file, write_file
+from handful.classifier.inputs import Picture, are_pictures, labelled_pictures, pictures
+from handful.classifier.novelty import rejection_threshold
+from handful.classifier.onnx import export
+from handful.classifier.selection import softmax
+from handful.errors import InvalidOptionError, NotEnoughImagesError
+
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
+
+    Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
+    handful), "photographs" (`pip install 'handful[images]'`), the path of a run of `handful train`, a network, or an
+    `ImageEmbedding`. `cache` remembers features on disk: True (the user's cache folder), a folder, or False.
+
+    `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
+    treats all classes as equally likely however many examples each has; without it the ridge learner follows their
+    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale anew, so that they equal a
+    fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
+    equal a fresh fit at that lambda.
+    """
+
+    _embedder: Embedder | None
+    _state: State
+
+    def __init__(
+        self,
+        embedding: Any = "auto",
+        learner: str = "ridge",
+        lam: Lam = "auto",
+        *,
+        balance: bool = True,
+        tune_limit: int = 300,
+        cache: bool | str | Path = True,
+    ) -> None:
+        self.embedding = embedding
+        self.learner = learner
+        self.lam = lam
+        self.balance = balance
+        self.tune_limit = tune_limit
+        self.cache = cache
+
+    def fit(self, X: Any, y: Any = None) -> FewShotClassifier:
+        """Learn, forgetting what was learnt before.
+
+        X is a folder of class folders; or, with labels y, a list of paths, Pillow images or arrays, an array or
+        tensor of images with pixels in uint8 or [0, 1], or features (n, e).
+        """
+        with self._unchanged_on_error():
+            self._embedder = None
+            features, labels, sources = self._examples(X, y, first=True)
+            options = Options(self.learner, self.lam, self.balance, self.tune_limit)
+            self._state = fit_state(options, features, labels, sources)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
+        """Learn from more examples, of classes old or new.
+
+        `classes` is accepted because scikit-learn's convention has it, and is not needed: a class exists from its
+        first example on.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y)
+        with self._unchanged_on_error():
+            self._state = self._state.add(*self._examples(X, y, first=False))
+        return self
+
+    def forget(
+        self, *, index: int | Sequence[int] | None = None, label: Any = None, image: Any = None
+    ) -> FewShotClassifier:
+        """Unlearn as if it had never been: examples by position in the order of learning, a class, or an image.
+
+        An image is found by its content, whatever its name is now, or else by the name under which it was learnt.
+        """
+        check_is_fitted(self)
+        if sum(each is not None for each in (index, label, image)) != 1:
+            raise InvalidOptionError("forget takes one of index=..., label=... and image=....")
+        if index is not None:
+            rows = rows_checked(index, len(self._state.codes))
+        else:
+            rows = rows_of_label(self._state, label) if image is None else rows_of_image(self._state, image)
+        self._state = self._state.remove(rows)
+        return self
+
+    def retune(self) -> FewShotClassifier:
+        """Choose lambda and scale anew, as a fresh fit to the same examples does."""
+        check_is_fitted(self)
+        self._state = self._state.retuned()
+        return self
+
+    def decision_function(self, X: Any) -> Matrix:
+        """Scores (q, way); for two classes, the score of the second over that of the first, (q,)."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Probabilities (q, way), in the order of `classes_`, with the scale that leave-one-out finds most likely."""
+        scores = self._scores(X)
+        return softmax(self._state.scale * scores)
+
+    def predict(
+        self, X: Any, *, unknown: Literal["reject"] | None = None, false_rejection: float = 0.05
+    ) -> NDArray[Any]:
+        """The most probable class of each query.
+
+        With `unknown="reject"`, queries that look like none of the classes get None, by a threshold set with
+        the held-out examples so that about `false_rejection` of the queries of known classes are rejected.
+        """
+        features = self._features(X)
+        labels: NDArray[Any] = self.classes_[self._state.scores(features).argmax(1)]
+        if unknown is None:
+            return labels
+        if unknown != "reject":
+            raise InvalidOptionError(f"unknown must be None or 'reject', but got {unknown!r}.")
+        rejected = self._state.unknown_scores(features) > self.unknown_threshold(false_rejection)
+        answers = labels.astype(object)
+        answers[rejected] = None
+        return answers
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy on labelled examples, which may be a folder of class folders."""
+        if are_pictures(X):
+            X, y = labelled_pictures(X, y)
+            X = self._embedded(X, first=False).features if self.__sklearn_is_fitted__() else X
+        return float(super().score(X, y, sample_weight))
+
+    @property
+    def score_estimate_(self) -> ScoreEstimate:
+        """Accuracy by leave-one-out, with its 95% interval."""
+        check_is_fitted(self)
+        state, held = self._state, self._state.held_out
+        right = state.held_out_scores[held].argmax(1) == state.codes[held]
+        return estimate_score(right, state.head.exact)
+
+    def unknown_score(self, X: Any) -> Matrix:
+        """How much each query looks like none of the classes; `unknown_threshold` says from where on it does."""
+        features = self._features(X)
+        return self._state.unknown_scores(features)
+
+    def unknown_threshold(self, false_rejection: float = 0.05) -> float:
+        """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
+        check_is_fitted(self)
+        if not 0 <= false_rejection < 1:
+            raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
+        scores = self._state.held_out_unknown_scores
+        if not len(scores):
+            raise NotEnoughImagesError(
+                "A threshold for unknown queries is set by holding out examples, but every class has one only. "
+                "Give at least one class a second example, or compare unknown_score with a threshold of your own."
+            )
+        return rejection_threshold(scores, false_rejection)
+
+    def explain(self, X: Any = None, k: int = 5) -> Explanation:
+        """The k examples that most look mislabelled, the k most confused pairs of classes and, for queries X, the k
+        nearest examples of each.
+        """
+        check_is_fitted(self)
+        _require_count(k)
+        return explain(self._state, None if X is None else self._features(X), k)
+
+    def suggest(self, X: Any, k: int = 10) -> list[int]:
+        """The positions of the k unlabelled images (or features) that are most worth labelling, best first."""
+        check_is_fitted(self)
+        _require_count(k)
+        return suggest(self._state, self._features(X), k)
+
+    def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
+        """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.
+
+        It holds no code and loads anywhere, offline. Embeddings that handful trained travel in it; of others it
+        holds the identity.
+        """
+        check_is_fitted(self)
+        write_file(Path(path), self._state, self._embedder, thumbnails)
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write embedding and head as one ONNX graph, from images (n, channels, height, width) of the embedding's size
+        with pixels in [0, 1] (or from features) to probabilities; needs `pip install 'handful[onnx]'`.
+        """
+        check_is_fitted(self)
+        export(Path(path), self._state, self._embedder)
+
+    @classmethod
+    def load(cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True) -> FewShotClassifier:
+        """The classifier of a file; `embedding` is for one that was made with a network of your own."""
+        state, embedder = read_file(Path(path), embedding)
+        options = state.options
+        name = "auto" if embedder is None else embedder.origin if embedder.kind == "run" else embedder.kind
+        loaded = cls(
+            name if embedding is None else embedding,
+            options.learner,
+            options.lam,
+            balance=options.balance,
+            tune_limit=options.tune_limit,
+            cache=cache,
+        )
+        loaded._state, loaded._embedder = state, embedder
+        loaded.n_features_in_ = state.factor.features.shape[1]
+        return loaded
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, in the order of all scores and probabilities."""
+        check_is_fitted(self)
+        return self._state.classes
+
+    @property
+    def labels_(self) -> NDArray[Any]:
+        """The label of each example, in the order of learning."""
+        check_is_fitted(self)
+        labels: NDArray[Any] = self._state.classes[self._state.codes]
+        return labels
+
+    @property
+    def embedding_(self) -> str:
+        """The embedding in use, by kind and origin; 'features' for a classifier that was fitted to features."""
+        check_is_fitted(self)
+        if self._embedder is None:
+            return "features"
+        origin = self._embedder.origin
+        return self._embedder.kind + (f" ({origin})" if origin not in ("", self._embedder.kind) else "")
+
+    @property
+    def has_thumbnails_(self) -> bool:
+        """Whether there are small pictures of the examples."""
+        check_is_fitted(self)
+        return any(source.thumbnail for source in self._state.sources)
+
+    @property
+    def lam_(self) -> float:
+        """The lambda in use."""
+        check_is_fitted(self)
+        return self._state.head_lam
+
+    @property
+    def scale_(self) -> float:
+        """What scores are multiplied with before softmax."""
+        check_is_fitted(self)
+        return self._state.scale
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_state" in self.__dict__
+
+    def _scores(self, X: Any) -> Matrix:
+        features = self._features(X)
+        return self._state.scores(features)
+
+    def _features(self, X: Any) -> Matrix:
+        check_is_fitted(self)
+        if are_pictures(X):
+            X = self._embedded(pictures(X), first=False).features
+        features: Matrix = validate_data(self, X, reset=False, dtype=np.float64)
+        return features
+
+    def _examples(self, X: Any, y: Any, first: bool) -> tuple[Matrix, NDArray[Any], tuple[Source, ...]]:
+        sources: tuple[Source, ...] | None = None
+        if are_pictures(X):
+            found, y = labelled_pictures(X, y)
+            embedded = self._embedded(found, first)
+            X, sources = embedded.features, embedded.sources
+        features, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
+        check_classification_targets(labels)
+        return features, labels, sources or (Source(),) * len(labels)
+
+    def _embedded(self, found: Sequence[Picture], first: bool) -> Embedded:
+        if first:
+            self._embedder = choose_embedder(self.embedding, found)
+        if self._embedder is None:
+            raise InvalidOptionError(
+                "This classifier was fitted to features, so it has no embedding for images. Give features here too."
+            )
+        return embed(found, self._embedder, cache_folder(self.cache))
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+
+def _require_count(k: int) -> None:
+    if k < 1:
+        raise InvalidOptionError(f"k must be at least 1, but got {k}.")

@@ -1,0 +1,227 @@
+"""All that a fitted classifier knows, as one value: adding or forgetting examples makes a new one, or fails."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from handful.classifier.cholesky import Matrix
+from handful.classifier.exact_ridge import (
+    Factor,
+    added,
+    factorise,
+    leave_one_out,
+    leave_one_out_variances,
+    removed,
+)
+from handful.classifier.heads import Head, RidgeHead, balanced, held_out_shares, maker, observed
+from handful.classifier.inputs import pictures
+from handful.classifier.selection import Labels, calibrate, choose_lam, size_of
+from handful.errors import InvalidOptionError, NotEnoughClassesError
+
+Lam = float | Literal["auto"]
+FAMILIARITY = 2.0
+"""The weight of the best score beside the variance in the score by which strangers are told."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What does not change with the examples."""
+
+    learner: str = "ridge"
+    lam: Lam = "auto"
+    balance: bool = True
+    tune_limit: int = 300
+
+
+@dataclass(frozen=True)
+class State:
+    """Examples, their classes, the factor of their ridge regression, and the scale of the scores."""
+
+    options: Options
+    classes: NDArray[Any]
+    codes: Labels
+    sources: tuple[Source, ...]
+    origin: Matrix
+    """Subtracted from all features: it changes no prediction, and keeps far-away features from losing digits."""
+    factor: Factor
+    head_lam: float
+    scale: float
+    tuned_at: int
+    """The number of examples for which lambda and scale were chosen."""
+    loss: float = 0.0
+    """What leave-one-out costs at this lambda and scale, in nats."""
+
+    @cached_property
+    def targets(self) -> Matrix:
+        """One-hot rows (n, way)."""
+        return np.eye(len(self.classes))[self.codes]
+
+    @cached_property
+    def counts(self) -> Matrix:
+        """Examples of each class."""
+        counts: Matrix = self.targets.sum(0)
+        return counts
+
+    @cached_property
+    def held_out(self) -> NDArray[np.intp]:
+        """The examples that leave-one-out can speak of: those that are not the only one of their class."""
+        return np.flatnonzero(self.counts[self.codes] > 1)
+
+    @cached_property
+    def head(self) -> Head:
+        """What answers queries."""
+        return maker(self.options.learner).fit(self.factor, self.targets, self.head_lam, self.options.balance)
+
+    def scores(self, features: Matrix) -> Matrix:
+        """Scores of queries (q, way), before the scale."""
+        return self.head.scores(features - self.origin)
+
+    @cached_property
+    def held_out_scores(self) -> Matrix:
+        """Scores of each example by a fit on all others (n, way); -inf for a class that has no other example."""
+        return self.head.leave_one_out()
+
+    def unknown_scores(self, features: Matrix) -> Matrix:
+        """How foreign each query is: its predictive variance in units of the features' size, less its best ridge score.
+
+        The score counts twice (`FAMILIARITY`): -2 for a query that equals an example, 1 or more for one that resembles
+        none.
+        """
+        centred = features - self.origin
+        scores = balanced(self.factor.solve(self.targets)(centred), self.counts / self.counts.sum())
+        return self._foreignness(self.factor.variances(centred), scores)
+
+    @cached_property
+    def held_out_unknown_scores(self) -> Matrix:
+        """The same for each example that can be held out, by a fit on all others."""
+        scores = balanced(leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
+        return self._foreignness(leave_one_out_variances(self.factor), scores)[self.held_out]
+
+    def _foreignness(self, variances: Matrix, scores: Matrix) -> Matrix:
+        best = scores.max(1) / np.sqrt(len(self.classes))
+        foreign: Matrix = variances / size_of(self.factor.features) - FAMILIARITY * best
+        return foreign
+
+    def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
+        """With more examples, of classes old or new."""
+        classes, codes = coded(np.concatenate([self.classes[self.codes], labels]))
+        factor = added(self.factor, features - self.origin)
+        return self._changed(classes, codes, (*self.sources, *sources), factor)
+
+    def remove(self, index: Sequence[int]) -> State:
+        """Without some examples; a class goes with its last one."""
+        kept = np.delete(np.arange(len(self.codes)), list(index))
+        classes, codes = coded(self.classes[self.codes[kept]])
+        return self._changed(classes, codes, tuple(self.sources[i] for i in kept), removed(self.factor, index))
+
+    def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: Factor) -> State:
+        state = replace(self, classes=classes, codes=codes, sources=sources, factor=factor)
+        n = len(codes)
+        due = n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at
+        return state.retuned() if due else state
+
+    def retuned(self) -> State:
+        """The state of a fresh fit to the same examples: lambda and scale are chosen anew."""
+        return fit_state(self.options, self.factor.features + self.origin, self.classes[self.codes], self.sources)
+
+
+def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
+    """Learn from features (n, e) and labels (n,)."""
+    chosen = maker(options.learner)
+    classes, codes = coded(labels)
+    origin = features.mean(0)
+    centred, targets = features - origin, np.eye(len(classes))[codes]
+    given = options.lam if options.learner == "ridge" else "auto"
+    lam = _ridge_lam(options, centred, targets, codes) if given == "auto" else _positive(given)
+    state = State(options, classes, codes, tuple(sources), origin, factorise(centred, lam), lam, 1.0, len(codes))
+    candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
+    if options.lam != "auto":
+        candidates = [_positive(options.lam)]
+    return min((_calibrated(replace(state, head_lam=each)) for each in candidates), key=lambda each: each.loss)
+
+
+def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
+    """The classes in order and the number of each label's class; fewer than two classes are refused."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) == 0:
+        raise NotEnoughClassesError("A classifier needs examples of at least two classes, but none would be left.")
+    if len(classes) == 1:
+        raise NotEnoughClassesError(
+            f"A classifier needs at least two classes, but there would be one class only, '{classes[0]}' "
+            f"(n_samples = {len(labels)}). Add examples of another class."
+        )
+    return classes, codes.astype(np.int64).reshape(-1)
+
+
+def _calibrated(state: State) -> State:
+    held = state.held_out
+    calibration = calibrate(state.held_out_scores[held], state.codes[held], state.head.usual_scale)
+    return replace(state, scale=calibration.scale, loss=calibration.loss)
+
+
+def _ridge_lam(options: Options, centred: Matrix, targets: Matrix, codes: Labels) -> float:
+    shares, held = held_out_shares(targets), np.flatnonzero(targets.sum(0)[codes] > 1)
+    scored = balanced if options.balance else observed
+
+    def loss(predictions: Matrix) -> float:
+        return calibrate(scored(predictions, shares)[held], codes[held], RidgeHead.usual_scale, precision=0.05).loss
+
+    return choose_lam(centred, targets, loss)
+
+
+def _positive(lam: Lam) -> float:
+    if isinstance(lam, str) or not (np.isfinite(lam) and lam > 0):
+        raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
+    return float(lam)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One example's origin; an example that was given as features has an empty one."""
+
+    name: str = ""
+    """The path or the number under which it was given."""
+    digest: str = ""
+    """SHA-256 of its pixels, as embedded."""
+    thumbnail: bytes = b""
+    """A small JPEG."""
+
+
+def rows_checked(index: int | Sequence[int], n: int) -> list[int]:
+    """Positions among n examples, each once."""
+    rows = [int(row) for row in np.atleast_1d(np.asarray(index, dtype=np.int64))]
+    outside = [row for row in rows if not 0 <= row < n]
+    if outside:
+        raise InvalidOptionError(f"There is no example {outside[0]}: they are numbered from 0 to {n - 1}.")
+    return sorted(set(rows))
+
+
+def rows_of_label(state: State, label: Any) -> list[int]:
+    """All examples of a class."""
+    rows = np.flatnonzero(state.classes[state.codes] == label)
+    if not len(rows):
+        known = ", ".join(str(each) for each in state.classes[:10])
+        raise InvalidOptionError(f"There is no class {label!r} to forget. The classes are {known}.")
+    return [int(row) for row in rows]
+
+
+def rows_of_image(state: State, image: Any) -> list[int]:
+    """All examples that have the content of this image or, if none has, its name."""
+    name = str(image) if isinstance(image, str | Path) else ""
+    digest = ""
+    if not name or Path(name).is_file():
+        (picture,) = pictures([image])
+        digest = hashlib.sha256(picture.read()).hexdigest()
+    by_content = [row for row, source in enumerate(state.sources) if digest and source.digest == digest]
+    rows = by_content or [row for row, source in enumerate(state.sources) if name and source.name == name]
+    if not rows:
+        raise InvalidOptionError(f"None of the {len(state.sources)} examples is the image {name or 'given'}.")
+    return rows

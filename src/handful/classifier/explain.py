@@ -1,0 +1,160 @@
+"""What to look at: examples that seem mislabelled, classes that are confused, the examples behind a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from handful.classifier.cholesky import Matrix
+from handful.classifier.examples import State
+from handful.classifier.selection import softmax
+
+MOST_CANDIDATES = 3000
+"""Of a larger pool, the most doubtful so many are weighed: the covariance of all pairs has to fit in memory."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An example that all others contradict."""
+
+    index: int
+    name: str
+    label: Any
+    looks_like: Any
+    probability: float
+    """Of its own label, by a fit on all other examples."""
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A pair of classes that leave-one-out takes for each other."""
+
+    label: Any
+    taken_for: Any
+    count: int
+    share: float
+    """Of the examples of `label` that can be held out."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An example close to a query."""
+
+    index: int
+    name: str
+    label: Any
+    similarity: float
+    """Cosine of the angle between query and example, seen from the mean of all examples."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `FewShotClassifier.explain` found."""
+
+    suspects: tuple[Suspect, ...]
+    """Most suspicious first."""
+    confusions: tuple[Confusion, ...]
+    """Most frequent first."""
+    neighbours: tuple[tuple[Neighbour, ...], ...]
+    """For each query, the nearest examples, nearest first."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{each.name or f'example {each.index}'} is labelled {each.label}, but looks like {each.looks_like} "
+            f"(its own label has {100 * each.probability:.1f}%)"
+            for each in self.suspects
+        ]
+        lines += [
+            f"{each.label} is taken for {each.taken_for} in {each.count} of its images ({100 * each.share:.0f}%)"
+            for each in self.confusions
+        ]
+        return "\n".join(lines) or "No example looks mislabelled, and no classes are confused."
+
+
+def explain(state: State, queries: Matrix | None, k: int) -> Explanation:
+    """At most k suspects and confusions, and the k nearest examples of each query."""
+    near = () if queries is None else tuple(nearest(state, query, k) for query in queries)
+    return Explanation(tuple(suspects(state)[:k]), tuple(confusions(state)[:k]), near)
+
+
+def suspects(state: State) -> list[Suspect]:
+    """Examples whose held-out prediction is another class than their label, the least probable label first."""
+    held = state.held_out
+    probabilities = softmax(state.scale * state.held_out_scores[held]) if len(held) else np.zeros((0, 1))
+    guesses, own = probabilities.argmax(1), probabilities[np.arange(len(held)), state.codes[held]]
+    wrong = [position for position in np.argsort(own) if guesses[position] != state.codes[held[position]]]
+    return [
+        Suspect(
+            int(held[position]),
+            state.sources[held[position]].name,
+            _plain(state.classes[state.codes[held[position]]]),
+            _plain(state.classes[guesses[position]]),
+            float(own[position]),
+        )
+        for position in wrong
+    ]
+
+
+def confusion_matrix(state: State) -> Matrix:
+    """Held-out examples by their label (rows) and by the class that they are taken for (columns)."""
+    counts = np.zeros((len(state.classes),) * 2)
+    held = state.held_out
+    np.add.at(counts, (state.codes[held], state.held_out_scores[held].argmax(1)), 1)
+    return counts
+
+
+def confusions(state: State) -> list[Confusion]:
+    """Pairs of a label and another class that it is taken for, the most frequent first."""
+    counts = confusion_matrix(state)
+    totals = counts.sum(1)
+    np.fill_diagonal(counts, 0)
+    pairs = sorted(zip(*np.nonzero(counts), strict=True), key=lambda pair: (-counts[pair], pair))
+    return [
+        Confusion(
+            _plain(state.classes[row]),
+            _plain(state.classes[column]),
+            int(counts[row, column]),
+            float(counts[row, column] / totals[row]),
+        )
+        for row, column in pairs
+    ]
+
+
+def nearest(state: State, query: Matrix, k: int) -> tuple[Neighbour, ...]:
+    """The k examples that are most similar to a query."""
+    examples = state.factor.features - state.factor.features.mean(0)
+    centred = query - state.origin - state.factor.features.mean(0)
+    lengths = np.linalg.norm(examples, axis=1) * np.linalg.norm(centred)
+    similarities = examples @ centred / np.where(lengths > 0, lengths, 1)
+    return tuple(
+        Neighbour(int(i), state.sources[i].name, _plain(state.classes[state.codes[i]]), float(similarities[i]))
+        for i in np.argsort(-similarities, kind="stable")[:k]
+    )
+
+
+def suggest(state: State, pool: Matrix, k: int) -> list[int]:
+    """The k queries of a pool whose labels would teach most, best first.
+
+    A label reduces the predictive variance of every query by its squared covariance over its own variance, exactly and
+    whatever the label is. Chosen, one after the other, is what takes most variance from the queries in doubt, so that
+    no two choices say the same.
+    """
+    doubt = 1 - softmax(state.scale * state.scores(pool)).max(1)
+    looked_at = np.argsort(-doubt, kind="stable")[:MOST_CANDIDATES]
+    covariance = state.factor.covariance(pool[looked_at] - state.origin)
+    chosen: list[int] = []
+    for _ in range(min(k, len(looked_at))):
+        noisy = np.diagonal(covariance) + state.factor.lam
+        gain = doubt[looked_at] @ np.square(covariance) / noisy
+        gain[chosen] = -np.inf
+        best = int(gain.argmax())
+        chosen.append(best)
+        covariance = covariance - np.outer(covariance[:, best], covariance[:, best]) / noisy[best]
+    return [int(looked_at[each]) for each in chosen]
+
+
+def _plain(label: Any) -> Any:
+    """A label as Python's own type."""
+    return label.item() if isinstance(label, np.generic) else label

@@ -1,0 +1,232 @@
+"""The file of a classifier: tensors and a JSON header in safetensors, nothing that could run, checked when read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from handful import __version__
+from handful.classifier.embedder import Embedder, choose_embedder, named_embedder, trained_embedder
+from handful.classifier.exact_ridge import DualFactor, Factor, PrimalFactor
+from handful.classifier.examples import Options, Source, State
+from handful.classifier.heads import RidgeHead, maker
+from handful.embeddings.preprocessing import preprocessing_from_json
+from handful.errors import CheckpointError, HandfulError, InvalidOptionError
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.meta.run import TrainedModel, build
+from handful.recipes import recipe_from_json
+
+KIND = "classifier"
+LARGEST = 512
+"""Images of meta-trained embeddings are far smaller; a header that claims more is not built."""
+LABELS = {"U": str, "i": int, "u": int, "f": float, "b": bool}
+
+
+def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: bool) -> None:
+    """Write a classifier whole or not at all."""
+    if state.classes.dtype.kind not in LABELS and not all(isinstance(each, str) for each in state.classes):
+        raise InvalidOptionError(
+            f"Labels of type {state.classes.dtype} cannot be saved. Use text, whole numbers, numbers or booleans."
+        )
+    pictures = [source.thumbnail if thumbnails else b"" for source in state.sources]
+    tensors = {
+        "features": torch.from_numpy(np.ascontiguousarray(state.factor.features)),
+        "factor": torch.from_numpy(np.ascontiguousarray(state.factor.L)),
+        "origin": torch.from_numpy(np.ascontiguousarray(state.origin)),
+        "codes": torch.from_numpy(state.codes),
+        "thumbnail_sizes": torch.tensor([len(each) for each in pictures], dtype=torch.int64),
+        "thumbnails": torch.from_numpy(np.frombuffer(b"".join(pictures), dtype=np.uint8).copy()),
+        **_coefficients(state),
+        **_embedding_tensors(embedder),
+    }
+    options = state.options
+    facts = {
+        "kind": KIND,
+        "handful": __version__,
+        "classes": state.classes.tolist(),
+        "label_type": "U" if state.classes.dtype.kind == "O" else state.classes.dtype.kind,
+        "learner": options.learner,
+        "lam_option": options.lam,
+        "balance": options.balance,
+        "tune_limit": options.tune_limit,
+        "form": "primal" if isinstance(state.factor, PrimalFactor) else "dual",
+        "lam": state.factor.lam,
+        "head_lam": state.head_lam,
+        "scale": state.scale,
+        "tuned_at": state.tuned_at,
+        "names": [source.name for source in state.sources],
+        "digests": [source.digest for source in state.sources],
+        "embedding": None if embedder is None else _embedding_facts(embedder),
+    }
+    write_checkpoint(path, tensors, facts)
+
+
+def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None]:
+    """The classifier of a file. `embedding` is needed where the file was made with a network of the user's."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no classifier {path}.")
+    try:
+        tensors, facts = read_checkpoint(path)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{path} is not a classifier that handful saved, or not all of it ({error.__cause__ or error}). "
+            f"Copy it again from where it came, or make it anew with handful fit."
+        ) from error
+    if facts.get("kind") != KIND:
+        raise CheckpointError(
+            f"{path} was written by handful, but it is not a classifier; is it a checkpoint of a run?"
+        )
+    try:
+        state = _state(tensors, facts)
+        embedder = _embedder(tensors, facts["embedding"], embedding, path)
+    except HandfulError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{path} does not hold a whole classifier: {error}.") from error
+    return state, embedder
+
+
+def _coefficients(state: State) -> dict[str, Tensor]:
+    """The solution itself, for those who read the file without handful: dual coefficients, or weights, and the bias."""
+    solution = RidgeHead(state.factor, state.targets, state.options.balance).map
+    bias = torch.from_numpy(np.ascontiguousarray(solution.bias))
+    if isinstance(state.factor, PrimalFactor):
+        return {"weights": torch.from_numpy(np.ascontiguousarray(solution.weights)), "bias": bias}
+    residuals = state.targets - solution(state.factor.features)
+    return {"dual": torch.from_numpy(np.ascontiguousarray(residuals / state.factor.lam)), "bias": bias}
+
+
+def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
+    features, L, origin = (_matrix(tensors[name]) for name in ("features", "factor", "origin"))
+    codes = tensors["codes"].numpy()
+    classes = _classes(facts)
+    _require_shapes(features, L, origin, codes, classes, facts["form"])
+    numbers = {name: float(facts[name]) for name in ("lam", "head_lam", "scale")}
+    if not all(np.isfinite(value) and value > 0 for value in numbers.values()):
+        raise ValueError(f"lambda and scale must be positive, but are {numbers}")
+    maker(str(facts["learner"]))
+    lam = facts["lam_option"]
+    options = Options(
+        str(facts["learner"]), lam if lam == "auto" else float(lam), bool(facts["balance"]), int(facts["tune_limit"])
+    )
+    form = PrimalFactor if facts["form"] == "primal" else DualFactor
+    factor = form(features, numbers["lam"], L)
+    _require_factor(factor)
+    sources = _sources(tensors, facts, len(codes))
+    return State(
+        options, classes, codes.astype(np.int64), sources, origin, factor, numbers["head_lam"], numbers["scale"],
+        int(facts["tuned_at"]),
+    )  # fmt: skip
+
+
+def _classes(facts: Mapping[str, Any]) -> NDArray[Any]:
+    kind = LABELS[facts["label_type"]]
+    if not all(type(each) is kind for each in facts["classes"]):
+        raise ValueError("its class names are not of the type that it says")
+    classes = np.array(facts["classes"])
+    if len(np.unique(classes)) != len(classes) or len(classes) < 2:
+        raise ValueError("its class names are not two or more different ones")
+    return classes
+
+
+def _require_shapes(
+    features: NDArray[Any], L: NDArray[Any], origin: NDArray[Any], codes: NDArray[Any], classes: NDArray[Any], form: str
+) -> None:
+    n, e = features.shape
+    size = {"dual": n, "primal": e + 1}[form]
+    if L.shape != (size, size) or origin.shape != (e,) or codes.shape != (n,):
+        raise ValueError(f"its tensors have shapes {features.shape}, {L.shape}, {origin.shape}, {codes.shape}")
+    if sorted(set(codes.tolist())) != list(range(len(classes))):
+        raise ValueError("its examples do not belong to its classes")
+
+
+def _require_factor(factor: Factor) -> None:
+    """Refuse a factor that is not the one of its features: L (L^T v) against the system times v, for one v."""
+    L = factor.L
+    v = np.cos(np.arange(len(L)))
+    if isinstance(factor, DualFactor):
+        expected = factor.features @ (factor.features.T @ v) + factor.lam * v
+    else:
+        X = np.hstack([factor.features, np.ones((len(factor.features), 1))])
+        expected = X.T @ (X @ v) + factor.lam * np.append(v[:-1], 0)
+    if np.triu(L, 1).any() or np.abs(L @ (L.T @ v) - expected).max() > 1e-6 * max(1.0, np.abs(expected).max()):
+        raise ValueError("its factor is not the one of its features")
+
+
+def _sources(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], n: int) -> tuple[Source, ...]:
+    sizes, content = tensors["thumbnail_sizes"].tolist(), tensors["thumbnails"].numpy().tobytes()
+    names, digests = facts["names"], facts["digests"]
+    if not len(sizes) == len(names) == len(digests) == n or min(sizes, default=0) < 0 or sum(sizes) != len(content):
+        raise ValueError("its examples, names and thumbnails differ in number")
+    ends = np.cumsum(sizes)
+    return tuple(
+        Source(str(name), str(digest), content[end - size : end])
+        for name, digest, size, end in zip(names, digests, sizes, ends, strict=True)
+    )
+
+
+def _matrix(tensor: Tensor) -> NDArray[np.float64]:
+    if tensor.dtype != torch.float64 or not bool(torch.isfinite(tensor).all()):
+        raise ValueError("a tensor of it is not of finite float64 numbers")
+    return tensor.numpy()
+
+
+def _embedding_facts(embedder: Embedder) -> dict[str, Any]:
+    trained = embedder.trained
+    return {
+        "kind": embedder.kind,
+        "origin": embedder.origin,
+        "digest": embedder.digest,
+        "preprocessing": embedder.preprocessing.as_json(),
+        "recipe": None if trained is None else trained.recipe.as_json(),
+        "episodes": None if trained is None else trained.episodes,
+        "image_shape": None if trained is None else list(trained.image_shape),
+    }
+
+
+def _embedding_tensors(embedder: Embedder | None) -> dict[str, Tensor]:
+    if embedder is None or embedder.trained is None:
+        return {}
+    return {f"embedding.{name}": value for name, value in embedder.trained.model.state_dict().items()}
+
+
+def _embedder(
+    tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None, embedding: Any, path: Path
+) -> Embedder | None:
+    if facts is None:
+        return None
+    wanted = preprocessing_from_json(facts["preprocessing"])
+    if facts["kind"] in ("characters", "run"):
+        found = trained_embedder(_trained(tensors, facts), facts["kind"], str(facts["origin"]))
+    elif facts["kind"] == "photographs":
+        found = named_embedder("photographs")
+    elif embedding is None:
+        raise CheckpointError(
+            f"{path} was made with a network of your own ('{facts['origin']}'), which the file does not hold. "
+            f"Load it with FewShotClassifier.load(path, embedding=...)."
+        )
+    else:
+        found = choose_embedder(embedding, ())
+    if found.digest != facts["digest"] or found.preprocessing != wanted:
+        raise CheckpointError(
+            f"{path} was made with another embedding ('{facts['origin']}', {str(facts['digest'])[:12]}...) than the "
+            f"one at hand ('{found.origin}', {found.digest[:12]}...), so its examples mean nothing to it. "
+            f"Fit the classifier again, or bring the embedding that it was made with."
+        )
+    return found
+
+
+def _trained(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> TrainedModel:
+    recipe, (channels, height, width) = recipe_from_json(facts["recipe"]), facts["image_shape"]
+    if not all(isinstance(size, int) and 1 <= size <= LARGEST for size in (channels, height, width)):
+        raise ValueError(f"its images have the shape {channels, height, width}")
+    model = build(recipe, (channels, height, width))
+    prefix = "embedding."
+    model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+    return TrainedModel(model.eval(), recipe, int(facts["episodes"]), (channels, height, width))

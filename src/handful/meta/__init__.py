@@ -1,0 +1,1 @@
+"""Everything that trains and measures few-shot models, whatever their learner."""

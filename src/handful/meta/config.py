@@ -1,0 +1,194 @@
+"""Every choice of a training run in typed values that go to JSON and back: `Recipe`, and the `Plan` within it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Suppress
+
+from handful.errors import CheckpointError, InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how to train. The defaults are the paper's policy with the authors' code's limits."""
+
+    episodes: int = 120_000
+    """Episodes to train for at most."""
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """Adam, or stochastic gradient descent with Nesterov's momentum."""
+    rate: float = 5e-3
+    """The initial learning rate."""
+    momentum: float = 0.9
+    """Momentum of stochastic gradient descent."""
+    schedule: Literal["step", "cosine", "constant"] = "step"
+    """step: multiply the rate by `decay` every `decay_every` episodes; cosine: down to 0 at the last episode."""
+    decay: float = 0.5
+    """Factor of the step schedule."""
+    decay_every: int = 2_000
+    """Episodes between two steps of the step schedule."""
+    weight_decay: float = 0.0
+    """Weight decay on weights of two or more dimensions: decoupled from Adam's steps, part of the gradient for sgd."""
+    label_smoothing: float = 0.0
+    """Share of each query's target that is spread over all classes."""
+    classify: float = 0.0
+    """Weight of a second loss: to tell all classes of the training split apart, by a linear layer that training alone
+    has."""
+    average: Literal["none", "exponential", "uniform"] = "none"
+    """Which average of the weights along the run is validated and kept as the best, if not the weights themselves."""
+    average_decay: float = 0.999
+    """Memory of the exponential average, per update."""
+    average_from: float = 0.0
+    """Share of the episodes after which averaging begins, for example 0.75 for the last quarter."""
+    episodes_per_step: int = 1
+    """Episodes averaged in one update."""
+    clip: float = 0.0
+    """Largest gradient norm; 0 means no clipping."""
+    validate_every: int = 500
+    """Episodes between two validations; 0 means never."""
+    patience: int = 20_000
+    """Stop at the first validation more than this many episodes after any score was at its best; 0 means never."""
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "episodes_per_step", "decay_every"):
+            if getattr(self, name) < 1:
+                raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
+        for name in ("validate_every", "patience", "clip", "weight_decay", "classify"):
+            if getattr(self, name) < 0:
+                raise InvalidOptionError(f"{name} must not be negative, but got {getattr(self, name)}.")
+        if not (self.rate > 0 and math.isfinite(self.rate)):
+            raise InvalidOptionError(f"The learning rate must be a positive number, but got {self.rate}.")
+        for name in ("momentum", "label_smoothing", "average_decay", "average_from"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InvalidOptionError(f"{name} must lie in [0, 1), but got {getattr(self, name)}.")
+        if not 0 < self.decay <= 1:
+            raise InvalidOptionError(f"decay must lie in (0, 1], but got {self.decay}.")
+        if self.validate_every % self.episodes_per_step:
+            raise InvalidOptionError(
+                f"validate_every = {self.validate_every} must be a multiple of episodes_per_step = "
+                f"{self.episodes_per_step}, because validation happens between two updates."
+            )
+
+    def is_over(self, episode: int, last_improvement: int | None) -> bool:
+        """Whether all episodes are trained or patience is exhausted; None where nothing was validated yet."""
+        stalled = (
+            self.patience
+            and last_improvement is not None
+            and episode - last_improvement >= self.patience + self.validate_every
+        )
+        return episode >= self.episodes or bool(stalled)
+
+    def rate_at(self, episode: int) -> float:
+        """The learning rate of the update that begins with this episode."""
+        if self.schedule == "step":
+            return self.rate * self.decay ** (episode // self.decay_every)
+        if self.schedule == "cosine":
+            return self.rate * 0.5 * (1 + math.cos(math.pi * min(1.0, episode / self.episodes)))
+        return self.rate
+
+
+Option = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train on, with which network and learner, on which episodes, for how long, from which seed."""
+
+    data: str = "glyphs"
+    """A data set's name, or the path of a folder of class folders."""
+    split: str = ""
+    """Which of the data set's splits by class; empty for its default."""
+    width: Literal["32C", "64C", "wide", "resnet12"] = "64C"
+    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or a ResNet-12."""
+    norm: Literal["batch", "group", "group-unbiased"] = "batch"
+    """Normalisation after each convolution; group-unbiased divides by the unbiased variance, as the authors' code."""
+    norm_start: Literal["ones", "uniform"] = "ones"
+    """Where batch norm's gamma starts: at 1, or uniform in (0, 1) as in PyTorch before 1.2, which older code pins."""
+    dropout: float = 0.0
+    """Dropout after blocks 3 and 4."""
+    concatenate: bool = True
+    """Use the features of blocks 3 and 4 (the paper) or of block 4 alone."""
+    shrink: bool = True
+    """Pool block 3's output once more before it is concatenated, as the paper's feature sizes require."""
+    together: bool = True
+    """In training, pass support and query through the network in one batch, so that they share batch statistics."""
+    learner: str = "r2d2"
+    """The base learner's name."""
+    options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
+    """The learner's options, by the names of its constructor."""
+    way: int = 20
+    """Classes of a training episode."""
+    images_per_class: int = 12
+    """K + Q: images of each class in a training episode."""
+    min_shot: int = 1
+    """Fewest shots of a training episode."""
+    max_shot: int = 9
+    """Most shots of a training episode; each episode draws its number uniformly."""
+    augment: tuple[Literal["crop", "flip", "jitter"], ...] = ()
+    """Training transforms, in this order."""
+    plan: Plan = field(default_factory=Plan)
+    """Length, learning rate and validation."""
+    val_ways: tuple[int, ...] = (5,)
+    """Classes of a validation episode; several give several scores."""
+    val_shots: tuple[int, ...] = (1, 5)
+    """A validation score for each of these shots."""
+    val_query: int = 10
+    """Queries per class of a validation episode; 0 to make it as large as a training episode, if a class has enough."""
+    val_episodes: int = 200
+    """Episodes of each validation score."""
+    val_fresh: bool = False
+    """Draw new validation episodes each time, instead of the same ones."""
+    seed: int = 0
+    """Seeds the weights, the episodes and dropout."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        return asdict(self)
+
+
+def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that `as_json` gave; unknown names are refused."""
+    values = _migrated(values)
+    known = {each.name for each in fields(Recipe)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise CheckpointError(
+            f"The recipe has fields that this version of handful does not know: {', '.join(unknown)}."
+        )
+    try:
+        plain: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        plain["plan"] = Plan(**values.get("plan", {}))
+        return Recipe(**plain)
+    except TypeError as error:
+        raise CheckpointError(f"The recipe cannot be read: {error}.") from error
+
+
+def _migrated(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recipe that an older version wrote, in today's words."""
+    if "val_way" not in values:
+        return values
+    return {**{key: value for key, value in values.items() if key != "val_way"}, "val_ways": [values["val_way"]]}
+
+
+def parse_options(pairs: tuple[str, ...]) -> dict[str, Option]:
+    """Learner options from words like `lam=10` or `learn_lam=true`."""
+    return dict(_parse_option(pair) for pair in pairs)
+
+
+def _parse_option(pair: str) -> tuple[str, Option]:
+    key, found, value = pair.partition("=")
+    if not found or not key or not value:
+        raise InvalidOptionError(f"A learner option is written name=value, for example lam=10, but got '{pair}'.")
+    if value.lower() in ("true", "false"):
+        return key, value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return key, kind(value)
+        except ValueError:
+            continue
+    return key, value

@@ -1,0 +1,70 @@
+"""Embedding every image of a split once, as fast as the machine allows."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from handful.data.table import ClassDataset
+from handful.meta.engine import CPU, Engine
+
+BATCH = 100
+"""Images a forward pass: few enough for the memory of a batch to be reused, enough for convolutions at full speed."""
+
+
+def embed_pool(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU, batch: int = BATCH) -> Tensor:
+    """Features of all images of a split, (n, *features), in the order of `dataset.rows`; no gradient.
+
+    Works on a folded copy in evaluation mode, so the embedding itself is left as it is.
+    """
+    return embed_rows(folded(embedding), dataset, dataset.rows, engine, batch)
+
+
+def embed_pool_within(embedding: nn.Module, dataset: ClassDataset, memory: int, engine: Engine = CPU) -> Tensor | None:
+    """What `embed_pool` gives, or None if that would take more than `memory` bytes."""
+    return embed_pool(embedding, dataset, engine) if pool_bytes(embedding, dataset, engine) <= memory else None
+
+
+def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU) -> int:
+    """The memory that the features of all images of a split take, read off one image."""
+    one = embed_rows(folded(embedding), dataset, dataset.rows[:1], engine)
+    return len(dataset.rows) * one.numel() * one.element_size()
+
+
+def embed_rows(
+    network: nn.Module, dataset: ClassDataset, rows: Tensor, engine: Engine = CPU, batch: int = BATCH
+) -> Tensor:
+    """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient."""
+    features: Tensor | None = None
+    with torch.no_grad():
+        for start in range(0, len(rows), batch):
+            images = dataset.inputs(rows[start : start + batch], engine.device)
+            done: Tensor = network(images)
+            if features is None:
+                features = done.new_empty((len(rows), *done.shape[1:]))
+            features[start : start + batch] = done
+    if features is None:
+        raise AssertionError("there is at least one image to embed")
+    return features
+
+
+def folded(network: nn.Module) -> nn.Module:
+    """A copy for inference: evaluation mode, and each batch norm that follows a convolution folded into its weights."""
+    network = deepcopy(network).eval()
+    for module in network.modules():
+        if isinstance(module, nn.Sequential):
+            _fold_sequence(module)
+    return network
+
+
+def _fold_sequence(sequence: nn.Sequential) -> None:
+    names = list(sequence._modules)
+    for first, second in pairwise(names):
+        conv, norm = sequence._modules[first], sequence._modules[second]
+        if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d) and norm.track_running_stats:
+            sequence._modules[first] = fuse_conv_bn_eval(conv, norm)
+            sequence._modules[second] = nn.Identity()

@@ -1,0 +1,264 @@
+"""A training run on disk: a folder with its recipe, its log and its checkpoints, that can be stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from handful import __version__, data
+from handful._io import write_atomically
+from handful.data.augment import Compose, Crop, Flip, Jitter
+from handful.data.table import Benchmark
+from handful.embeddings import build_embedding
+from handful.episodes import EpisodeSampler, FixedShots, RandomShots
+from handful.errors import CheckpointError, InvalidOptionError
+from handful.learners.registry import build_learner
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.meta.config import Recipe, recipe_from_json
+from handful.meta.engine import CPU, Engine
+from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
+from handful.meta.features import embed_pool_within
+from handful.meta.model import FewShotModel
+from handful.meta.state import Scores, TrainingState, model_tensors
+from handful.meta.train import Progress, episode_seed, seeded, train
+
+_TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
+_FRESH = 0xF4E5
+"""Sets the seeds of fresh validation episodes apart from those of training."""
+RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
+
+
+def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
+    """The untrained model of a recipe; its weights depend on the recipe's seed only."""
+    with seeded(recipe.seed):
+        embedding = build_embedding(
+            recipe.width,
+            image_shape[0],
+            recipe.norm,
+            recipe.dropout,
+            recipe.concatenate,
+            recipe.shrink,
+            side=image_shape[-1],
+        )
+        built = build_learner(recipe.learner, embedding, image_shape, recipe.options)
+        model = FewShotModel(*built, together=recipe.together)
+        if recipe.norm_start == "uniform":
+            start_gammas_uniformly(model)
+        return model
+
+
+def start_gammas_uniformly(model: nn.Module) -> None:
+    """Draw the scales of every batch norm uniformly from (0, 1), where PyTorch before 1.2 let them start."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.affine:
+            nn.init.uniform_(module.weight)
+
+
+def benchmark_of(recipe: Recipe) -> Benchmark:
+    """The data set that a recipe names."""
+    return data.load(recipe.data, split=recipe.split or None)
+
+
+def score_name(recipe: Recipe, way: int, shot: int) -> str:
+    """What a validation score is called: `5-shot`, and `20-way-5-shot` beyond the first number of ways."""
+    return f"{shot}-shot" if way == recipe.val_ways[0] else f"{way}-way-{shot}-shot"
+
+
+def validation_queries(recipe: Recipe, way: int, shot: int, images: int) -> int:
+    """Queries per class of a validation episode, of classes with this many images."""
+    if recipe.val_query:
+        return recipe.val_query
+    return min(recipe.way * recipe.images_per_class // way, images) - shot
+
+
+class Run:
+    """One folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
+
+    def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
+        self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
+        self.model = build(recipe, benchmark.train.image_shape).to(engine.device)
+        self.episodes = _episodes(recipe, benchmark)
+        self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark, engine))
+
+    def start(self) -> None:
+        """Create the folder; one that already holds a run is left alone, unless it failed before its first update."""
+        if (self.folder / RECIPE).exists() and any((self.folder / name).exists() for name in (LOG, LAST)):
+            raise InvalidOptionError(
+                f"{self.folder} already holds a run. Add --resume to go on with it, or give another folder with --out."
+            )
+        facts = {"handful": __version__, "torch": torch.__version__, "recipe": self.recipe.as_json()}
+        write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
+
+    def restart(self) -> None:
+        """Begin anew, in place of whatever run the folder holds."""
+        for old in (RECIPE, LOG, *(path.name for path in self.folder.glob("*.safetensors"))):
+            (self.folder / old).unlink(missing_ok=True)
+        self.start()
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint; log lines after it are dropped, for they will be written again."""
+        if (self.folder / LAST).exists():
+            tensors, facts = read_checkpoint(self.folder / LAST)
+            self.state.restore(tensors, facts["training"])
+        log = self.folder / LOG
+        if log.exists():
+            kept = [line for line in log.read_text().splitlines() if _episode_of(line) <= self.state.episode]
+            write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
+
+    def train(self, save_every: int = 500) -> Generator[Progress, None, None]:
+        """Train to the end of the plan, saving as it goes; closed early, between two updates, it saves too.
+
+        An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
+        that are no longer good for anything.
+        """
+        saved = self.state.episode
+        for progress in train(self.model, self.episodes, validate=self.validate, state=self.state, engine=self.engine):
+            self._log(progress)
+            for name in progress.improved:
+                self._save_best(name)
+            if progress.scores or progress.episode - saved >= save_every or self.state.finished:
+                self._save(LAST)
+                saved = progress.episode
+            if self.state.finished:
+                self._keep_average()
+            try:
+                yield progress
+            except GeneratorExit:
+                if progress.episode != saved:
+                    self._save(LAST)
+                self._keep_average()
+                raise
+
+    def validate(self, model: FewShotModel) -> Scores:
+        """Accuracies on validation classes, one for each number of ways and shots."""
+        recipe, val = self.recipe, self.benchmark.val
+        pool = embed_pool_within(model.embedding, val, DEFAULT_MEMORY, self.engine)
+        seed = episode_seed(recipe.seed ^ _FRESH, self.state.episode) if recipe.val_fresh else recipe.seed
+        scores = {}
+        for way in recipe.val_ways:
+            for shot in recipe.val_shots:
+                query = validation_queries(recipe, way, shot, int(val.counts.min()))
+                episodes = EpisodeSampler(val, FixedShots(way, shot, query), seed)
+                done = evaluate(model, episodes, recipe.val_episodes, engine=self.engine, pool=pool)
+                scores[score_name(recipe, way, shot)] = done.mean
+        return scores
+
+    def best(self, which: str = "mean") -> FewShotModel:
+        """The model as it was at its best validation score so far."""
+        return load_model(self.folder, which)
+
+    def _keep_average(self) -> None:
+        """Where the plan has no validation to keep averaged weights, those at the end stand for the best."""
+        if self.state.average and self.state.average.count and not self.recipe.plan.validate_every:
+            self.state.judge(self.episodes, self.engine)
+            self._save_best("mean")
+
+    def _save_best(self, score: str) -> None:
+        self._save(f"best-{score}.safetensors", model_tensors(self.state.judged))
+
+    def _save(self, name: str, tensors: Mapping[str, Tensor] | None = None) -> None:
+        tensors = self.state.tensors() if tensors is None else tensors
+        shape = list(self.benchmark.train.image_shape)
+        facts = {"training": self.state.facts(), "recipe": self.recipe.as_json(), "image_shape": shape}
+        write_checkpoint(self.folder / name, tensors, facts)
+
+    def _log(self, progress: Progress) -> None:
+        line = {
+            "episode": progress.episode,
+            "loss": round(progress.loss, 6),
+            "accuracy": round(progress.accuracy, 6),
+            "rate": progress.rate,
+            **({"validation": dict(progress.scores), "improved": progress.improved} if progress.scores else {}),
+        }
+        with (self.folder / LOG).open("a") as file:
+            file.write(json.dumps(line) + os.linesep)
+
+
+def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark, engine: Engine) -> nn.Module | None:
+    """A linear layer from the model's features to all training classes, if the plan has a use for it."""
+    if not recipe.plan.classify:
+        return None
+    with torch.no_grad():
+        size = model.eval().embed(torch.zeros(1, *benchmark.train.image_shape, device=engine.device)).numel()
+    with seeded(recipe.seed):
+        return nn.Linear(size, len(benchmark.train)).to(engine.device)
+
+
+def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
+    """The training episodes of a recipe."""
+    shape = RandomShots(
+        recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
+    )
+    transform = Compose(tuple(_TRANSFORMS[name] for name in recipe.augment)) if recipe.augment else None
+    return EpisodeSampler(benchmark.train, shape, recipe.seed, transform=transform)
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe of a run folder."""
+    path = folder / RECIPE
+    try:
+        return recipe_from_json(json.loads(path.read_text())["recipe"])
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is not a run: it has no {RECIPE}.") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model as a checkpoint holds it, and the recipe that it was trained by."""
+
+    model: FewShotModel
+    recipe: Recipe
+    episodes: int
+    """Episodes that it was trained for."""
+    image_shape: tuple[int, int, int]
+    """Channels, height and width of the images."""
+
+
+def load_model(run: str | Path, which: str = "mean") -> FewShotModel:
+    """The trained model of a run folder (its best checkpoint by validation mean, unless told) or of one checkpoint."""
+    return read_run(run, which).model
+
+
+def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
+    """The model of a run folder or checkpoint file, in evaluation mode, with its recipe."""
+    path = _checkpoint_of(Path(run), which)
+    tensors, facts = read_checkpoint(path)
+    try:
+        recipe, (channels, height, width) = recipe_from_json(facts["recipe"]), facts["image_shape"]
+        model = build(recipe, (channels, height, width))
+        weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+        model.load_state_dict(weights)
+        return TrainedModel(model.eval(), recipe, int(facts["training"]["episode"]), (channels, height, width))
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not hold a whole model: {error}.") from error
+
+
+def _checkpoint_of(run: Path, which: str) -> Path:
+    if not run.is_dir():
+        return run
+    best = run / f"best-{which}.safetensors"
+    if which == "last" or (which == "mean" and not best.exists()):
+        return run / LAST
+    if not best.exists():
+        raise CheckpointError(f"{run} has no checkpoint '{which}'; it has {', '.join(_names(run)) or 'none'}.")
+    return best
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem.removeprefix("best-") for path in folder.glob("*.safetensors"))
+
+
+def _episode_of(line: str) -> int:
+    try:
+        return int(json.loads(line)["episode"])
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return 2**62

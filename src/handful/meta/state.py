@@ -1,0 +1,196 @@
+"""What a training run must remember to go on to the same bits: weights, optimiser, averages, best scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from handful.episodes import EpisodeSampler
+from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.config import Plan
+from handful.meta.engine import CPU, Engine
+from handful.meta.model import FewShotModel
+
+_CLASSIFIER = "classifier."
+Scores = Mapping[str, float]
+"""Named validation accuracies, for example {"1-shot": 0.61, "5-shot": 0.75}."""
+
+
+class TrainingState:
+    """All that the rest of a run depends on: weights, optimiser, best scores. Saved, it can go on."""
+
+    def __init__(self, model: FewShotModel, plan: Plan, classifier: nn.Module | None = None) -> None:
+        self.model, self.plan = model, plan
+        self.classifier = classifier
+        """From features to a logit for each class of the training split, for the plan's second loss."""
+        if plan.classify and classifier is None:
+            raise InvalidOptionError(f"A plan with classify = {plan.classify:g} needs a classifier of all classes.")
+        self.episode = 0
+        self.last_improvement = 0
+        self.best: dict[str, float] = {}
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if classifier is not None:
+            self.parameters |= {f"{_CLASSIFIER}{name}": p for name, p in classifier.named_parameters()}
+        decayed = [p for p in self.parameters.values() if p.ndim > 1]
+        others = [p for p in self.parameters.values() if p.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": plan.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        self.optimiser = _optimiser([group for group in groups if group["params"]], plan)
+        self.average = None if plan.average == "none" else WeightAverage(plan)
+        self.judged = model
+        """What the last validation looked at: the model itself, or a copy with averaged weights."""
+
+    def judge(self, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
+        """The model to validate now, and to keep if it is the best: with averaged weights where the plan wants them."""
+        self.judged = (
+            self.average.applied(self.model, episodes, engine) if self.average and self.average.count else self.model
+        )
+        return self.judged
+
+    def advance(self) -> None:
+        """Count an update, and take its weights into the average once that has begun."""
+        self.episode += self.plan.episodes_per_step
+        if self.average and self.episode > self.plan.average_from * self.plan.episodes:
+            self.average.note(self.parameters)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is a tensor, by name; `restore` takes it back."""
+        saved = model_tensors(self.model)
+        if self.classifier is not None:
+            saved |= {f"{_CLASSIFIER}{name}": value.detach() for name, value in self.classifier.state_dict().items()}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                saved[f"optimiser.{key}.{name}"] = torch.as_tensor(value).detach()
+        averaged = self.average.values if self.average else {}
+        return {**saved, **{f"average.{name}": value for name, value in averaged.items()}}
+
+    def facts(self) -> dict[str, Any]:
+        """Everything else, as plain JSON values."""
+        averaged = {"averaged": self.average.count} if self.average else {}
+        best = {"last_improvement": self.last_improvement, "best": dict(self.best)}
+        return {"episode": self.episode, **best, **averaged}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Continue from what `tensors` and `facts` gave, to the same bits."""
+        try:
+            self.model.load_state_dict(_below("model.", tensors))
+            if self.classifier is not None:
+                self.classifier.load_state_dict(_below(_CLASSIFIER, tensors))
+            for name, parameter in self.parameters.items():
+                keys = [key for key in tensors if key.startswith("optimiser.") and key.split(".", 2)[2] == name]
+                self.optimiser.state[parameter] = {key.split(".", 2)[1]: tensors[key].clone() for key in keys}
+            self.episode, self.last_improvement = int(facts["episode"]), int(facts["last_improvement"])
+            self.best = {str(name): float(value) for name, value in facts["best"].items()}
+            if self.average and (count := int(facts["averaged"])):
+                self.average.count = count
+                self.average.values = {name: tensors[f"average.{name}"].clone() for name in self.parameters}
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"The saved training state does not fit this model: {str(error).splitlines()[0]} "
+                f"Resume with the options that the run was started with, or start a new run."
+            ) from error
+
+    def note(self, scores: Scores) -> tuple[str, ...]:
+        """Take in validation scores; the names of those that are now the best, their mean under 'mean'.
+
+        As in the authors' code, a tie counts, so that of equal checkpoints the later is kept. Patience follows the
+        scores themselves, not their mean.
+        """
+        named = {**scores, "mean": sum(scores.values()) / len(scores)}
+        improved = tuple(name for name, value in named.items() if value >= self.best.get(name, -math.inf))
+        self.best.update({name: named[name] for name in improved})
+        if any(name in scores for name in improved):
+            self.last_improvement = self.episode
+        return improved
+
+    @property
+    def finished(self) -> bool:
+        """Whether the plan is fulfilled or patience is exhausted."""
+        return self.plan.is_over(self.episode, self.last_improvement if self.best else None)
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def model_tensors(model: FewShotModel) -> dict[str, Tensor]:
+    """A model's weights and buffers by the names that checkpoints give them."""
+    return {f"model.{name}": value.detach() for name, value in model.state_dict().items()}
+
+
+def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimizer:
+    fused = all(_fusable(parameter) for group in groups for parameter in group["params"])
+    if plan.optimiser == "adam":
+        return torch.optim.AdamW(groups, lr=plan.rate, fused=fused)
+    return torch.optim.SGD(groups, lr=plan.rate, momentum=plan.momentum, nesterov=plan.momentum > 0, fused=fused)
+
+
+def _fusable(parameter: Tensor) -> bool:
+    return parameter.device.type in ("cpu", "cuda") and parameter.dtype in (torch.float32, torch.float64)
+
+
+STATISTICS_EPISODES = 20
+"""Training episodes from which the averaged network's batch-norm statistics are taken."""
+
+
+class WeightAverage:
+    """The mean of the weights since it began, uniform (Izmailov et al. 2018) or with exponentially fading memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.values: dict[str, Tensor] = {}
+        self.count = 0
+
+    def note(self, parameters: Mapping[str, Tensor]) -> None:
+        """Take in the weights after an update."""
+        if not self.count:
+            self.values = {name: value.detach().clone() for name, value in parameters.items()}
+        for name, value in parameters.items():
+            self.values[name].lerp_(value.detach(), self.weight)
+        self.count += 1
+
+    @property
+    def weight(self) -> float:
+        """The share of the next weights in the average; the memory of a young average is short."""
+        if self.plan.average == "uniform":
+            return 1 / (self.count + 1)
+        return 1 - min(self.plan.average_decay, (1 + self.count) / (10 + self.count))
+
+    def applied(self, model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
+        """A copy of the model with the averaged weights and batch-norm statistics of its own; the model stays."""
+        averaged = deepcopy(model)
+        with torch.no_grad():
+            for name, parameter in averaged.named_parameters():
+                if name in self.values:
+                    parameter.copy_(self.values[name])
+        retake_statistics(averaged, episodes, engine)
+        return averaged
+
+
+def retake_statistics(
+    model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU, count: int = STATISTICS_EPISODES
+) -> None:
+    """Replace the running statistics of batch norm by means over training episodes 0 .. count - 1, dropout off.
+
+    The running statistics belong to the weights that met them; averaged weights have others.
+    """
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    if not norms:
+        return
+    training, momenta = model.training, [norm.momentum for norm in norms]
+    model.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over batches
+        nn.Module.train(norm)
+    with torch.no_grad():
+        for index in range(count):
+            model(episodes[index].to(engine.device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.train(training)

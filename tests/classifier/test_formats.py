@@ -1,0 +1,72 @@
+"""Files and numbers recorded with format 1: the files still load, and the same examples still give the same numbers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handful import FewShotClassifier
+from tests.classifier.formats import make
+
+RECORDED: dict[str, dict[str, Any]] = json.loads((make.FOLDER / "results.json").read_text())
+CLASSIFIERS = {name: (clf, queries) for name, clf, queries in make.classifiers()}
+EXACT = {"labels", "predictions", "rejections", "suggested"}
+SEARCHED = {"scale", "probabilities", "suspects"}
+"""What depends on the scale of the probabilities, which a search finds to a relative 1e-4: rounding in the scores moves
+where the search stops, and the scale with it by some 1e-9."""
+
+
+def assert_recorded(clf: FewShotClassifier, queries: Any, recorded: dict[str, Any], tolerance: float) -> None:
+    for name, value in make.results(clf, queries).items():
+        if name in EXACT:
+            assert value == recorded[name], name
+        else:
+            wanted = max(tolerance, 1e-7) if name in SEARCHED else tolerance
+            _assert_close(value, recorded[name], wanted, name)
+
+
+def _assert_close(found: Any, expected: Any, tolerance: float, name: str) -> None:
+    if isinstance(expected, list):
+        assert len(found) == len(expected), name
+        for one, other in zip(found, expected, strict=True):
+            _assert_close(one, other, tolerance, name)
+    elif isinstance(expected, float):
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=name)
+    else:
+        assert found == expected, name
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "own"])
+def test_the_same_features_give_the_recorded_numbers(name: str) -> None:
+    assert_recorded(*CLASSIFIERS[name], RECORDED[name], 1e-10)
+
+
+def test_the_same_images_give_the_recorded_numbers() -> None:
+    # float32 convolutions: other machines add up in another order
+    assert_recorded(*CLASSIFIERS["own"], RECORDED["own"], 1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "own"])
+def test_a_file_of_format_1_loads_and_gives_the_recorded_numbers(name: str) -> None:
+    loaded = FewShotClassifier.load(make.FOLDER / f"{name}.handful")
+    assert_recorded(loaded, CLASSIFIERS[name][1], RECORDED[name], 1e-10)
+
+
+@pytest.mark.parametrize(("name", "pictured"), [("own", True), ("own-no-thumbnails", False)])
+def test_a_file_of_format_1_with_images_loads(name: str, pictured: bool) -> None:
+    loaded = FewShotClassifier.load(make.FOLDER / f"{name}.handful", embedding=make.own_network(), cache=False)
+    assert loaded.has_thumbnails_ is pictured
+    assert_recorded(loaded, CLASSIFIERS["own"][1], RECORDED["own"], 1e-5)
+
+
+def test_a_file_of_format_1_brings_the_network_that_handful_trained(tmp_path: Path) -> None:
+    path = tmp_path / "run.handful"
+    path.write_bytes(gzip.decompress((make.FOLDER / "run.handful.gz").read_bytes()))
+    loaded = FewShotClassifier.load(path, cache=False)
+    assert loaded.embedding_.startswith("run")
+    assert_recorded(loaded, make.images(4, 9), RECORDED["run"], 1e-5)

@@ -1,0 +1,50 @@
+"""Freed memory stays in the process, so that the same work asks the system for no new pages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from handful.meta import engine
+
+WORK = """
+import resource, sys, torch
+from handful.meta.engine import keep_freed_memory
+if sys.argv[1] == "kept":
+    print(keep_freed_memory())
+def work():
+    torch.zeros(16 * 2**20).add_(1)  # 64 MB, written
+for _ in range(40):  # small blocks left behind large ones move the next large one, a few times
+    work()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    work()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def answers(mode: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", WORK, mode], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not engine.keep_freed_memory(), reason="this system does not use glibc")
+def test_freed_blocks_are_reused_without_new_pages() -> None:
+    (faults,) = answers("default")
+    told, faults_kept = answers("kept")
+    assert told == "True"
+    assert int(faults) > 5 * 1000  # five times 64 MB in pages of 4 kB, or of 64 kB at most
+    assert int(faults_kept) < 100
+
+
+def test_another_operating_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.sys, "platform", "darwin")
+    assert engine.keep_freed_memory() is False
+
+
+def test_a_c_library_that_is_not_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.ctypes, "CDLL", lambda name: object())
+    assert engine.keep_freed_memory() is False

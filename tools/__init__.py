@@ -1,0 +1,1 @@
+"""Scripts for the maintainers of handful; the package does not use them."""
