@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from handful import data
 from handful.data.table import ClassDataset, ImageTable
 from handful.embeddings import Conv4, conv4
+from handful.embeddings.winograd import Conv3x3
 from handful.errors import DataError
 
 
@@ -39,6 +42,15 @@ def network(width: str, seed: int = 0) -> Conv4:
             for _ in range(20):
                 embedding(torch.rand(20, 3, 32, 32))
     return embedding.eval()
+
+
+def plain_convolutions(embedding: Conv4) -> Conv4:
+    """A copy that leaves all convolutions to PyTorch, whatever their shape."""
+    embedding = deepcopy(embedding)
+    for module in embedding.modules():
+        if isinstance(module, Conv3x3):
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
+    return embedding
 
 
 def unit_images(dataset: ClassDataset) -> Tensor:

@@ -142,6 +142,25 @@ def training(setting: Setting) -> Outcome:
     return done
 
 
+def convolutions(setting: Setting) -> Outcome:
+    """The embedding with tiled convolutions against the same one with plain convolutions, in training and at test."""
+    done = Outcome([], [], [])
+    plans = [
+        ("64C", 32, "bare_step", 240, 1.25),
+        ("wide", 32, "bare_step", 240, 1.7),
+        ("wide", 84, "bare_step", 240, 1.4),
+        ("wide", 32, "folded_pass", 100, 1.6),
+    ]
+    kinds = {"bare_step": "a step of the bare embedding", "folded_pass": "embedding at test"}
+    for width, size, task, images, target in plans[:1] if setting.quick else plans:
+        options = {"width": width, "size": size, "images": images}
+        work = f"{kinds[task]}, {width}, {images} images, {size}x{size}"
+        ours = Contestant(f"tiles, {work}", f"{OURS}{task}", options)
+        plain = Contestant(f"plain convolutions, {work}", f"{OURS}{task}", {**options, "plain": True})
+        _add(done, compete([ours, plain], setting.rounds(5), setting), [(work, ours.name, plain.name, target)])
+    return done
+
+
 def sampling(setting: Setting) -> Outcome:
     """5-way 5-shot episodes with 15 queries, against easyfsl's TaskSampler and a DataLoader."""
     ours = Contestant("handful sampler", f"{OURS}sampling", {"augment": False, "episodes": 512}, scale=1 / 512)
@@ -184,6 +203,7 @@ SUITE: dict[str, Callable[[Setting], Outcome]] = {
     "features": after_embedding,
     "table-4": table_4,
     "training": training,
+    "convolutions": convolutions,
     "sampling": sampling,
     "heads": heads,
 }

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import solvers
-from benchmarks.material import SIZES, cifar_fs, features, network, random_split, unit_images
+from benchmarks.material import SIZES, cifar_fs, features, network, plain_convolutions, random_split, unit_images
 from handful import evaluate, keep_freed_memory
 from handful.data import Compose, Crop, Flip, Jitter
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.learners import LRD2, MAML, R2D2, BaseLearner, ProtoNet
 from handful.meta.config import Plan
+from handful.meta.features import folded
 from handful.meta.model import FewShotModel
 from handful.meta.train import train
 from handful.solvers import ridge_predictions
@@ -129,17 +130,30 @@ def training_step(width: str) -> Run:
     return lambda: next(steps).loss
 
 
-def bare_step(width: str) -> Run:
+def bare_step(width: str, size: int = 32, images: int = 240, plain: bool = False) -> Run:
     """The embedding's forward, backward and Adam step alone, on images that are there already, a sum as loss."""
     keep_freed_memory()
-    embedding = network(width).train()
-    images = torch.rand(240, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    embedding = (plain_convolutions(network(width)) if plain else network(width)).train()
+    batch = torch.rand(images, 3, size, size).contiguous(memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(embedding.parameters(), lr=1e-4, fused=True)
 
     def run() -> None:
         optimiser.zero_grad()
-        embedding(images).sum().backward()
+        embedding(batch).sum().backward()
         optimiser.step()
+
+    return run
+
+
+def folded_pass(width: str, size: int = 32, images: int = 100, plain: bool = False) -> Run:
+    """One batch through the embedding as it is used at test: batch norm folded, no gradient."""
+    keep_freed_memory()
+    embedding = folded(plain_convolutions(network(width)) if plain else network(width))
+    batch = torch.rand(images, 3, size, size).contiguous(memory_format=torch.channels_last)
+
+    def run() -> None:
+        with torch.no_grad():
+            embedding(batch)
 
     return run
 

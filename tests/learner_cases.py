@@ -71,9 +71,11 @@ CASES = [
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "first_order": True}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 2, "rate": 0.1, "statistics": "batch"}),
     Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
+    Case("maml", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.03, "sum_over_classes": True, "keep_norms": True}),
     Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1}),
     Case("anil", {"way": WAY, "steps": 2, "test_steps": 3, "rate": 0.1, "batching": "vmap"}),
     Case("meta-lstm", {"way": WAY, "steps": 2, "hidden": 3}),
+    Case("meta-lstm", {"way": WAY, "steps": 2, "hidden": 3, "feedback": "logit", "statistics": "batch-in-training"}),
     Case("transfer", {"classes": WAY}),
     Case("transfer", {"classes": WAY, "normalise": False}),
 ]

@@ -68,6 +68,49 @@ def test_the_first_order_gradient_is_that_of_the_query_loss_at_the_adapted_weigh
         torch.testing.assert_close(parameter.grad, slope, **CLOSE)
 
 
+def released_inner_loop(
+    network: nn.Sequential, support: Tensor, targets: Tensor, rate: float, steps: int
+) -> list[Tensor]:
+    """The algebra of the released code (utils.py, maml.py): the gradient of a vector of losses is that of its sum."""
+    shots = len(targets) // targets.shape[1]
+    weights = list(network.parameters())
+    for _ in range(steps):
+        first, first_bias, second, second_bias = weights
+        logits = torch.tanh(support @ first.T + first_bias) @ second.T + second_bias
+        losses = -(targets * torch.log_softmax(logits, dim=1)).sum(1) / shots
+        slopes = torch.autograd.grad(losses.sum(), weights)
+        weights = [weight - rate * slope for weight, slope in zip(weights, slopes, strict=True)]
+    return weights
+
+
+@pytest.mark.parametrize("shots", [1, 2])
+def test_an_inner_step_of_summed_losses_equals_the_released_codes_algebra(episode, shots):
+    support, targets = episode[0][: 3 * shots], episode[1][: 3 * shots]
+    learner = MAML(smooth_network(), 3, steps=2, rate=0.1, sum_over_classes=True)
+    expected = released_inner_loop(smooth_network(), support, targets, rate=0.1, steps=2)
+    for found, weight in zip(learner.adapt(support, targets).values(), expected, strict=True):
+        torch.testing.assert_close(found, weight, **CLOSE)
+
+
+def test_one_step_of_summed_losses_is_way_times_as_long(episode):
+    support, targets, *_ = episode
+    start = dict(MAML(smooth_network(), 3).network.start())
+    mean, summed = (MAML(smooth_network(), 3, steps=1, sum_over_classes=each) for each in (False, True))
+    for name, weight in mean.adapt(support, targets).items():
+        step = summed.adapt(support, targets)[name] - start[name]
+        torch.testing.assert_close(step, 3 * (weight - start[name]), **CLOSE)
+
+
+def test_norms_that_are_kept_are_learnt_but_not_adapted():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    learner = MAML(network, 3, steps=2, rate=0.1, keep_norms=True)
+    support, targets, query = torch.randn(3, 1, 4, 4), torch.eye(3), torch.randn(3, 1, 4, 4)
+    assert not any(name.startswith("body.1.") for name in learner.adapt(support, targets))
+    cross_entropy(learner.fit(support, targets)(query), targets).backward()
+    assert all(parameter.grad.abs().sum() > 0 for name, parameter in learner.network.named_parameters() if "1." in name)
+
+
 def test_first_and_second_order_agree_in_their_predictions_but_not_in_their_gradients(episode):
     exact, first = (MAML(smooth_network(), 3, rate=0.3, first_order=order) for order in (False, True))
     losses = [query_loss(learner, episode) for learner in (exact, first)]
@@ -123,6 +166,18 @@ def test_batch_statistics_normalise_the_queries_by_their_own_moments():
     found = network.logits(network.start(), support, query).unflatten(1, (2, 4, 4))
     torch.testing.assert_close(found, nn.BatchNorm2d(2)(query), **CLOSE)
     assert network.transductive
+
+
+def test_statistics_may_be_the_queries_own_in_training_and_the_supports_in_evaluation():
+    layers = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten())
+    network = AdaptedNetwork(layers, "batch-in-training")
+    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
+    for training, same in ((True, "batch"), (False, "support")):
+        network.train(training)
+        expected = AdaptedNetwork(nn.Sequential(nn.BatchNorm2d(2), nn.Flatten()), same)
+        logits = expected.logits(expected.start(), support, query)
+        torch.testing.assert_close(network.logits(network.start(), support, query), logits, **CLOSE)
+    assert not network.transductive
 
 
 def test_the_network_keeps_no_running_statistics():

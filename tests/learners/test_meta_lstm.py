@@ -19,7 +19,7 @@ def task(seed: int) -> tuple[Tensor, Tensor]:
     return targets @ centres + 0.3 * torch.randn(6, 4, generator=generator), targets
 
 
-def learner(**options: float) -> MetaLSTM:
+def learner(**options: float | str) -> MetaLSTM:
     torch.manual_seed(0)
     return MetaLSTM(nn.Linear(4, 3), 3, **{"steps": 4, "hidden": 5, "rate": 0.1, **options})
 
@@ -64,6 +64,28 @@ def test_the_first_step_follows_the_gates_written_out():
     torch.testing.assert_close(meta.adapt(support, targets)["body.weight"].flatten(), expected)
 
 
+def test_the_released_codes_gates_see_their_own_logits_from_zero_on():
+    meta = learner(steps=2, feedback="logit", divide_twice=True)
+    for gate in (meta.input_gate, meta.forget_gate):
+        nn.init.normal_(gate.weight)
+    support, targets = task(0)
+    theta = torch.cat([parameter.flatten() for parameter in meta.network.body.parameters()])
+    rate, keep, state = torch.zeros(15, 1), torch.zeros(15, 1), None
+    for _ in range(2):
+        logits = support @ theta[:12].reshape(3, 4).T + theta[12:]
+        loss = cross_entropy(logits, targets).detach()
+        # softmax regression's gradient in closed form: the mean over six examples, divided by six again
+        error = (torch.softmax(logits, 1) - targets).detach() / 36
+        slope = torch.cat([(error.T @ support).flatten(), error.sum(0)])
+        state = meta.reader(torch.cat([preprocess(slope), preprocess(loss).expand(15, 2)], 1), state)
+        rate = meta.input_gate(torch.cat([state[0], theta[:, None], rate], 1))
+        keep = meta.forget_gate(torch.cat([state[0], theta[:, None], keep], 1))
+        theta = torch.sigmoid(keep[:, 0]) * theta - torch.sigmoid(rate[:, 0]) * slope
+    found = meta.adapt(support, targets)
+    # single precision, the same operations in another order
+    torch.testing.assert_close(torch.cat([found["body.weight"].flatten(), found["body.bias"]]), theta)
+
+
 def support_losses(meta: MetaLSTM, seed: int) -> list[float]:
     """The support loss of a task before adaptation and after each number of steps."""
     support, targets = task(seed)
@@ -100,7 +122,9 @@ def test_gradients_are_inputs_and_are_not_differentiated_themselves():
     assert meta.network.body.weight.grad is not None
 
 
-@pytest.mark.parametrize("options", [{"steps": 0}, {"test_steps": 0}, {"hidden": 0}, {"rate": 1.0}, {"keep": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"steps": 0}, {"test_steps": 0}, {"hidden": 0}, {"rate": 1.0}, {"keep": 0.0}, {"feedback": "x"}]
+)
 def test_values_that_cannot_work_are_refused(options):
     with pytest.raises(InvalidOptionError):
         learner(**options)

@@ -143,17 +143,41 @@ def test_training_leaves_the_callers_random_state_alone(tiny: Benchmark) -> None
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def gradients_of_first_update(tiny: Benchmark, plan: Plan) -> list[torch.Tensor]:
+    """What the first update of a run leaves in `grad`, which is what its optimiser was given."""
+    model = fresh()
+    next(train(model, sampler(tiny, hold=plan.episodes_per_step), plan))
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
 def test_several_episodes_a_step_average_their_gradients(tiny: Benchmark) -> None:
-    model = FewShotModel(torch.nn.Flatten(), ProtoNet(learn_scale=True))
-    list(train(model, sampler(tiny, hold=4), Plan(episodes=8, episodes_per_step=4, validate_every=0)))
-    episodes = sampler(tiny, hold=4)
-    single = FewShotModel(torch.nn.Flatten(), ProtoNet(learn_scale=True))
-    losses = [single.learner.objective(single(e), e.query.targets) for e in map(episodes.__getitem__, range(4))]
-    together = episodes.batch(0, 4)
-    # the mean over four equally large episodes is the loss of the stacked one
-    torch.testing.assert_close(
-        single.learner.objective(single(together), together.query.targets), torch.stack(losses).mean()
-    )
+    linear = torch.nn.Linear(28 * 28, 5)  # no batch norm, so that an episode's features do not depend on the others
+
+    def model() -> FewShotModel:
+        return FewShotModel(torch.nn.Sequential(torch.nn.Flatten(), deepcopy(linear)), ProtoNet(learn_scale=True))
+
+    trained = model()
+    next(train(trained, sampler(tiny, hold=4), Plan(episodes=4, episodes_per_step=4, validate_every=0)))
+    found = [parameter.grad for parameter in trained.parameters()]
+    episodes, singly = sampler(tiny, hold=4), []
+    for index in range(4):
+        single, episode = model().train(), episodes[index]
+        loss = single.learner.objective(single(episode), episode.query.targets)
+        singly.append(torch.autograd.grad(loss, list(single.parameters())))
+    for each, apart in zip(found, zip(*singly, strict=True), strict=True):
+        assert each is not None
+        # float32 sums of another order
+        torch.testing.assert_close(each, torch.stack(apart).mean(0), rtol=1e-4, atol=1e-6)
+        assert not torch.allclose(each, torch.stack(apart).sum(0), rtol=1e-1)
+
+
+def test_clipping_by_value_limits_each_entry_of_the_gradient(tiny: Benchmark) -> None:
+    whole = gradients_of_first_update(tiny, Plan(episodes=1, validate_every=0))
+    largest = float(torch.cat([each.flatten() for each in whole]).abs().max())
+    limit = largest / 10
+    cut = gradients_of_first_update(tiny, Plan(episodes=1, validate_every=0, clip_value=limit))
+    for before, after in zip(whole, cut, strict=True):
+        assert torch.equal(after, before.clamp(-limit, limit))
 
 
 def test_patience_ends_a_run_whose_scores_stall(tiny: Benchmark) -> None:

@@ -20,9 +20,20 @@ def test_every_learner_of_other_authors_has_a_recipe_of_theirs():
     assert known == set(BUILDERS) - {"softmax"}  # which is new here
 
 
-def test_the_one_transductive_original_says_so():
+def test_the_two_transductive_originals_say_so():
     transductive = {name for name, entry in NAMED.items() if entry.recipe.options.get("statistics") == "batch"}
-    assert transductive == {name for name in NAMED if "/maml-" in name and name.endswith("/authors")}
+    own = ("/maml-", "/relation-64C")
+    assert transductive == {name for name in NAMED if any(word in name for word in own) and name.endswith("/authors")}
+    for name in transductive:
+        assert "(transductive)" in NAMED[name].sources["options.statistics"]
+
+
+def test_starts_that_learn_sooner_are_no_part_of_the_originals():
+    for name, entry in NAMED.items():
+        if entry.recipe.learner in ("gnn", "snail", "transfer"):
+            key = "normalise" if entry.recipe.learner == "transfer" else "vote"
+            plain = name.endswith(("/authors", "/paper"))
+            assert entry.recipe.options.get(key, True) is not plain, name
 
 
 def test_models_for_all_shots_do_not_add_up_examples():

@@ -13,7 +13,7 @@ from handful.reproduce.jobs import Departures, Standing, job
 
 
 def test_hours_follow_from_the_plan(tmp_path: Path) -> None:
-    run = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, Departures(4_000))
+    run = job("cifar-fs/maml-64C-1shot/authors", 0, tmp_path, Departures(4_000, validate_every=1_000))
     cost = Estimate(run, Standing(1_000), update=2.0, validation=30.0, operations=1e12, on_noise=True)
     assert cost.whole == 1_000 * 2.0 + 4 * 30.0  # four episodes an update, a validation every 1,000
     assert cost.seconds == 750 * 2.0 + 3 * 30.0
@@ -27,7 +27,7 @@ def test_hours_follow_from_the_plan(tmp_path: Path) -> None:
 def test_an_update_timed_episode_by_episode_counts_as_many_operations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = job("cifar-fs/gnn-64C-5shot/authors", 0, tmp_path, Departures(4, width="32C"))
+    run = job("cifar-fs/gnn-net-5shot/authors", 0, tmp_path, Departures(4, width="32C"))
     data = stand_in("cifar-fs")
     whole = estimate(run, data).operations
     monkeypatch.setattr(module, "MOST_PIXELS", 1)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from torch import nn
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.meta.run import CPU, LAST, Run
+from handful.meta.run import CPU, LAST, Run, build
 from handful.meta.train import Progress, TrainingState
+from handful.reproduce.completeness import complete_at
 from handful.reproduce.jobs import Departures, Job, Standing, advance, job, standing
 from handful.reproduce.manifest import MANIFEST, Manifest, Session
 from handful.reproduce.tables import minutes_told
@@ -26,7 +28,7 @@ def silent(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progres
 
 
 def train(job: Job, small: Benchmark, seconds: float = 0.0, content: str = "hash") -> Manifest:
-    return advance(job, small, content, seconds, CPU, silent)
+    return advance(job, small, content, seconds, CPU.device, silent)
 
 
 def short(out: Path, episodes: int = 3, seed: int = 0) -> Job:
@@ -87,10 +89,10 @@ def test_a_run_stopped_and_called_again_ends_in_the_same_bits(small: Benchmark, 
     done = train(whole, small)
     first = train(parts, small, seconds=1e-9)
     assert (first.episodes, first.finished) == (1, False)
-    assert first.shortfall == "32C in place of 64C; trained for 1 of 120,000 episodes"
+    assert first.shortfall == "32C in place of 64C; 1 of 120,000 episodes, 100% of the summed learning rate left"
     assert standing(parts) == Standing(1, over=False)
     second = train(parts, small)
-    assert standing(parts) == Standing(3, over=True)
+    assert standing(parts) == Standing(3, over=True, complete=True)
     assert (second.episodes, second.finished, len(second.sessions)) == (3, True, 2)
     assert [(session.first, session.last) for session in second.sessions] == [(0, 1), (1, 3)]
     assert second.seconds == pytest.approx(sum(session.seconds or 0 for session in second.sessions))
@@ -109,7 +111,8 @@ def test_the_manifest_holds_what_repeats_the_run(small: Benchmark, tmp_path: Pat
     facts = json.loads((run.folder / MANIFEST).read_text())
     assert facts["seed"] == facts["recipe"]["seed"] == 7
     assert (facts["content"], facts["episodes"], facts["planned"]) == ("hash", 1, 120_000)
-    assert "trained for 1 of 120,000" in facts["shortfall"]
+    assert "1 of 120,000 episodes" in facts["shortfall"]
+    assert facts["complete"] is False
     assert {"torch", "handful", "python", "numpy"} <= facts["sessions"][0]["versions"].keys()
     assert facts["sessions"][0]["machine"]["cores"] >= 1
 
@@ -151,10 +154,50 @@ def test_a_run_that_diverges_says_so(small: Benchmark, tmp_path: Path, monkeypat
 
     def spoil(state: TrainingState) -> None:
         honest(state)
-        state.model.learner.log_scale.data.fill_(float("nan"))  # type: ignore[union-attr]
+        state.model.learner.scale.data.fill_(float("nan"))  # type: ignore[union-attr]
 
     monkeypatch.setattr(TrainingState, "advance", spoil)
     manifest = train(short(tmp_path), small)
     assert not manifest.finished
     assert manifest.failure.startswith("The loss became nan at episode 1")
     assert "became nan" in json.loads((short(tmp_path).folder / MANIFEST).read_text())["shortfall"]
+
+
+def soon_complete(out: Path, validate_every: int = 0) -> Job:
+    """A run of 40 episodes whose rate is a tenth after every second one: little is left after a few."""
+    made = job("cifar-fs/r2d2-64C/authors", 0, out, Departures(width="32C"))
+    plan = replace(made.recipe.plan, episodes=40, decay=0.1, decay_every=2, validate_every=validate_every)
+    quick = replace(made.recipe, way=5, plan=plan, val_episodes=2, val_query=5)
+    return replace(made, recipe=quick, planned=40, folder=out / "runs" / "soon")
+
+
+@pytest.mark.slow
+def test_a_run_ends_by_itself_when_it_is_complete_and_goes_on_only_if_asked(small: Benchmark, tmp_path: Path) -> None:
+    run = soon_complete(tmp_path)
+    assert complete_at(run.recipe.plan) == 6  # of 2.222 rates 0.012 are left after 5 episodes, 0.002 after 6
+    done = train(run, small)
+    assert (done.episodes, done.finished) == (6, False)
+    assert str(done.completion).startswith("complete: 0.")
+    assert standing(run) == Standing(6, over=False, complete=True)
+    before = (run.folder / LAST).stat().st_mtime_ns
+    assert train(run, small).sessions == done.sessions
+    assert (run.folder / LAST).stat().st_mtime_ns == before
+    assert advance(run, small, "hash", 0.0, CPU.device, silent, "end").episodes == 40
+
+
+@pytest.mark.slow
+def test_a_complete_run_ends_with_a_validation(small: Benchmark, tmp_path: Path) -> None:
+    done = train(soon_complete(tmp_path, validate_every=4), small)
+    assert done.episodes == 8
+
+
+def test_group_norm_with_a_channel_per_group_is_called_instance_norm(tmp_path: Path) -> None:
+    name = "cifar-fs-binary/r2d2-wide/authors"
+    small_net = job(name, 0, tmp_path, Departures(width="32C"))
+    norms = [each for each in build(small_net.recipe, (3, 32, 32)).modules() if isinstance(each, nn.GroupNorm)]
+    alone = any(each.num_groups == each.num_channels for each in norms)
+    assert norms
+    assert ("instance norm" in small_net.changes) is alone
+    assert "instance norm" not in job(name, 0, tmp_path, Departures(width="64C")).changes
+    assert small_net.altered
+    assert not job(name, 0, tmp_path, Departures(10, validate_every=5)).altered

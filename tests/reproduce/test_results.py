@@ -11,20 +11,24 @@ import torch
 from torch import Tensor
 
 from handful.data.table import Benchmark
-from handful.recipes import Recipe
+from handful.recipes import NAMED, Recipe
+from handful.reproduce.conduct import Options, plan_cells
 from handful.reproduce.episode_set import draw_set
 from handful.reproduce.experiments import EXPERIMENTS, Column, Experiment, Row, narrowed
+from handful.reproduce.jobs import Departures
 from handful.reproduce.manifest import Manifest, Session
 from handful.reproduce.measure import Measurement
 from handful.reproduce.plots import beside_picture, lines_picture
 from handful.reproduce.published import Figure
 from handful.reproduce.results import Cell, Results, Score, pair
-from handful.reproduce.tables import column_lines, manifest_lines, markdown, pair_lines, summary
+from handful.reproduce.tables import beyond_lines, column_lines, manifest_lines, markdown, pair_lines, summary
 from handful.reproduce.write import as_page, write_report
 
 COLUMN = Column("cifar-fs", 5, 1)
 TABLE = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C", "cifar-fs/protonet-64C", "cifar-fs/maml-64C"))
 ROWS = {row.label: row for row in TABLE.rows}
+QUERIES = 1_000
+"""Of an episode, so that a mean to three digits is a whole number of correct answers."""
 
 
 def score(mean: float, planned: int = 100, limits: str = "inductive", seed: int = 0) -> Score:
@@ -33,7 +37,8 @@ def score(mean: float, planned: int = 100, limits: str = "inductive", seed: int 
     recipe = replace(Recipe(), seed=seed, plan=replace(Recipe().plan, episodes=100))
     session = Session("2026-01-01", 60.0, 0, 100, {"torch": "2"}, {"processor": "abacus", "threads": 1})
     manifest = Manifest("a/b/c", recipe, planned, "cifar-fs", "f" * 64, (session,), finished=True)
-    measurement = Measurement(mean + wave, mean + wave[::20], 100, limits, "best-1-shot")
+    correct = ((mean + wave) * QUERIES).round().long()
+    measurement = Measurement(correct, QUERIES, correct[::20], QUERIES, 100, limits, "best-1-shot")
     return Score(manifest, measurement, Path(f"run-{mean}-{seed}"))
 
 
@@ -62,7 +67,7 @@ def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
 
 def test_a_row_tested_on_fewer_episodes_is_paired_on_those_and_says_so(tiny: Benchmark) -> None:
     ridge, slow = cell("R2-D2 (64C)", score(0.63)), score(0.5)
-    fewer = replace(slow, measurement=replace(slow.measurement, accuracies=slow.measurement.accuracies[:7]))
+    fewer = replace(slow, measurement=replace(slow.measurement, correct=slow.measurement.correct[:7]))
     both = pair(cell("MAML", fewer), ridge)
     assert (both.closed.n, both.closed.mean) == (7, pytest.approx(-0.13))
     made = results(tiny, ridge, cell("MAML", fewer))
@@ -96,7 +101,7 @@ def test_a_variant_is_compared_with_its_own_reference(tiny: Benchmark) -> None:
 
 def test_an_order_that_other_images_might_turn_says_so(tiny: Benchmark) -> None:
     ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.66))
-    backwards = replace(proto.scores[0].measurement, apart=proto.scores[0].measurement.apart.flip(0))
+    backwards = replace(proto.scores[0].measurement, correct_apart=proto.scores[0].measurement.correct_apart.flip(0))
     loose = replace(proto, scores=(replace(proto.scores[0], measurement=backwards),))
     made = results(tiny, ridge, loose)
     lines = pair_lines(made, COLUMN)
@@ -118,14 +123,15 @@ def test_seeds_are_averaged_and_their_spread_is_told(tiny: Benchmark) -> None:
 def test_a_run_in_part_is_told_everywhere_and_proves_nothing(tiny: Benchmark, tmp_path: Path) -> None:
     whole, part = cell("R2-D2 (64C)", score(0.623)), cell("Proto net", score(0.3, planned=120_000))
     made = results(tiny, whole, part)
-    assert part.shortfall == "trained for 100 of 120,000 episodes"
+    assert part.shortfall == "100 of 120,000 episodes, 98% of the summed learning rate left"
     lines = column_lines(made, COLUMN)
-    assert lines.rows[1][-1] == "IN PART: 100 of 120,000 episodes"
-    assert lines.rows[0][-1] == "in full: 100 episodes"
+    assert lines.rows[1][-1] == "IN PART: 100 of 120,000 episodes, 98% of the summed learning rate left"
+    assert lines.rows[1][lines.head.index("agrees?")] == "—"
+    assert lines.rows[0][-1] == "complete: all 100 episodes"
     assert lines.strong == (0,)
-    assert summary(made).startswith("Of 1 numbers from runs trained in full, 1 agree with the paper")
-    assert "1 numbers are from runs trained in part, which prove nothing yet" in summary(made)
-    json_path, picture_path, text_path, page_path = write_report(made, tmp_path)
+    assert summary(made).startswith("Of 1 published number compared with complete runs, 1 agree, 0 lie above")
+    assert "1 number from runs in part allow no verdict yet" in summary(made)
+    _, json_path, picture_path, text_path, page_path = write_report(made, tmp_path)
     assert picture_path.read_bytes().startswith(b"<?xml")
     assert f"]({picture_path.name})" in text_path.read_text()
     facts = json.loads(json_path.read_text())
@@ -241,7 +247,72 @@ def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:
 def test_what_all_rows_lack_is_told_once(tiny: Benchmark) -> None:
     cells = [cell(label, score(0.5, planned=120_000)) for label in ("R2-D2 (64C)", "Proto net", "MAML")]
     lines = column_lines(results(tiny, *cells), COLUMN)
-    assert lines.note == "All rows were trained IN PART: 100 of 120,000 episodes."
+    part = "IN PART: 100 of 120,000 episodes, 98% of the summed learning rate left"
+    assert lines.note == f"All rows were trained {part}."
     assert {row[-1] for row in lines.rows} == {"IN PART"}
     mixed = column_lines(results(tiny, *cells[:2], cell("MAML", score(0.5))), COLUMN)
-    assert (mixed.note, mixed.rows[0][-1]) == ("", "IN PART: 100 of 120,000 episodes")
+    assert (mixed.note, mixed.rows[0][-1]) == ("", part)
+
+
+def test_what_goes_beyond_the_paper_stands_apart_and_never_agrees(tiny: Benchmark, tmp_path: Path) -> None:
+    authors, proto = cell("R2-D2 (64C)", score(0.623)), cell("Proto net", score(0.55))
+    name = "cifar-fs/r2d2-64C/modern"
+    better = score(0.64)
+    better = replace(better, manifest=replace(better.manifest, recipe=NAMED[name].recipe))
+    modern = replace(cell("R2-D2 (64C)", better, variant="modern"), recipe=name)
+    made = results(tiny, authors, proto, modern)
+    assert modern.comparison is None
+    assert modern.verdict is None
+    assert [row[0] for row in column_lines(made, COLUMN).rows] == ["R2-D2 (64C) · authors", "Proto net · authors"]
+    lines = beyond_lines(made, COLUMN)
+    assert lines is not None
+    assert [row[0] for row in lines.rows] == ["R2-D2 (64C) · modern"]
+    assert "agrees?" not in lines.head
+    adds = lines.rows[0][lines.head.index("adds")]
+    for word in (
+        "a second loss over all training classes (weight 0.5)",
+        "augmentation (crop, flip)",
+        "averaged weights (exponential)",
+        "cosine in place of step schedule",
+        "weight decay 0.02",
+        "dropout 0.1 in place of 0.4",
+    ):
+        assert word in adds
+    assert summary(made).startswith("Of 2 published numbers compared with complete runs, 2 agree")
+    assert "1 number beyond the paper are listed apart" in summary(made)
+    assert [each.published is None for each in made.pairs()] == [False, True, True]
+    _, json_path, _, text_path, page_path = write_report(made, tmp_path)
+    facts = json.loads(json_path.read_text())
+    assert [each["variant"] for each in facts["cells"]] == ["authors", "authors"]
+    assert facts["beyond_the_paper"][0]["comparison"] is None
+    assert facts["beyond_the_paper"][0]["adds"] == adds.split("; ")
+    for path in (text_path, page_path):
+        assert "Beyond the paper" in path.read_text()
+        assert "a second loss" in path.read_text()
+
+
+def test_a_row_with_another_network_has_no_published_number() -> None:
+    wide = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C", "cifar-fs/r2d2-wide"))
+    cells = [cell for cell, _ in plan_cells(wide, Options(Path("none"), departures=Departures(width="64C")))]
+    assert [(cell.label, cell.published is None) for cell in cells[::2]] == [
+        ("R2-D2 (64C) · authors", False),
+        ("R2-D2, on 64C · authors", True),
+    ]
+    assert [cell.published is None for cell, _ in plan_cells(wide, Options(Path("none")))] == [False] * 4
+
+
+def test_a_changed_schedule_allows_no_verdict() -> None:
+    one = score(0.623)
+    assert cell("R2-D2 (64C)", one).verdict == "agrees"
+    other = replace(one, manifest=replace(one.manifest, changes="cosine in place of step schedule", altered=True))
+    assert cell("R2-D2 (64C)", other).verdict is None
+    seldom = replace(one, manifest=replace(one.manifest, changes="validated every 1,000 episodes"))
+    assert cell("R2-D2 (64C)", seldom).verdict == "agrees"
+
+
+def test_the_spread_over_seeds_enters_the_verdict(tiny: Benchmark) -> None:
+    alone = cell("R2-D2 (64C)", score(0.64))
+    several = cell("R2-D2 (64C)", score(0.63), score(0.65, seed=1))
+    assert (alone.verdict, several.verdict) == ("above", "agrees")
+    assert "With one training seed the verdict knows nothing" in summary(results(tiny, alone))
+    assert "With one training seed" not in summary(results(tiny, several))

@@ -30,7 +30,12 @@ Target = Literal[
     "appendix-a",
     "ablation",
     "estimates",
+    "verify",
+    "queue",
+    "status",
 ]
+
+WITH_PATH = ("verify", "queue")
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,16 @@ class Reproduce:
     """Train what a table or figure of the paper needs, test it on the same episodes, and compare with the print."""
 
     target: Positional[Target]
-    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing."""
+    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing; `verify
+    PATH` recomputes every figure of the reports below a folder from the per-episode counts beside them; `queue FILE`
+    works off a file with one such command per line; `status` shows how far all runs below --out are."""
+    path: Positional[Path | None] = None
+    """For `verify`: a report, or a folder of reports; for `queue`: the file of commands."""
     budget: float = 0.0
-    """Minutes to train for in all, shared out among the runs; they go on next time. 0: until all are complete."""
+    """Minutes to train for in all, shared out among the runs; they go on next time. 0: no limit."""
+    until: Literal["complete", "end"] = "complete"
+    """Where a run stops by itself: once it is complete (patience is exhausted, all episodes are trained, or less than
+    0.5% of the summed learning rate of a step schedule is left), or only at the end of its plan."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
     variant: tuple[Variant, ...] = ("authors",)
@@ -50,7 +62,7 @@ class Reproduce:
     out: Path = Path("runs/reproduce")
     """Folder for the runs and the report; runs are shared between tables."""
     dry_run: bool = False
-    """Train nothing: list the runs with the time that they would take, from a short measurement."""
+    """Train nothing: list every row with the time to its completion, or why it cannot run now."""
     episodes: int = 0
     """Cut every run short at so many episodes, and say so in the report; a cosine schedule ends there. 0: no cut."""
     episodes_of: tuple[str, ...] = ()
@@ -71,9 +83,32 @@ class Reproduce:
     """Where to compute."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
+    wait: bool = False
+    """Wait for runs that another process is training; they are left out otherwise."""
+    processes: int = 1
+    """For `queue`: commands to run at a time; several get one thread each."""
 
     def run(self) -> int:
         """Do it, or say what it would take."""
+        self._check()
+        if self.target == "verify":
+            return self._verify()
+        if self.target == "queue":
+            return self._queue()
+        if self.target == "status":
+            return self._status()
+        device = prepare(self.device, self.threads).device
+        if self.target == "table4":
+            return self._timing()
+        if self.target == "estimates":
+            return self._estimates(device)
+        return self._estimate(device) if self.dry_run else self._conduct(device)
+
+    def _check(self) -> None:
+        if self.path is not None and self.target not in WITH_PATH:
+            raise InvalidOptionError(
+                f"{self.target} takes no path, but got {self.path}. Say where to write with --out."
+            )
         for name in ("budget", "episodes", "validate_every"):
             value = getattr(self, name) or 0
             if value < 0:
@@ -83,22 +118,49 @@ class Reproduce:
                 f"--seeds must be at least 1 and --test-episodes at least 2, but got {self.seeds} and "
                 f"{self.test_episodes}."
             )
-        device = prepare(self.device, self.threads).device
-        if self.target == "table4":
-            return self._timing()
-        if self.target == "estimates":
-            return self._estimates(device)
-        return self._estimate(device) if self.dry_run else self._conduct(device)
+
+    def _verify(self) -> int:
+        from handful.reproduce.verify import reports_below, verify
+
+        verified = [verify(path) for path in reports_below(self.path or self.out)]
+        for each in verified:
+            _say(str(each))
+        wrong, excused = (sum(bool(getattr(each, word)) for each in verified) for word in ("complaint", "excuse"))
+        same, figures = len(verified) - wrong - excused, sum(each.figures for each in verified)
+        _say(f"{same} reports recomputed ({figures:,} figures), {excused} without counts, {wrong} wrong.")
+        return 2 if wrong else 0
+
+    def _queue(self) -> int:
+        from handful.reproduce.queue import work_off
+
+        if self.path is None or self.processes < 1:
+            raise InvalidOptionError("queue takes a file of commands, and --processes of at least 1.")
+        failed = work_off(self.path, self.processes, self.out, _say)
+        _say(f"{failed} jobs failed; start the queue again to try them again." if failed else "All jobs are done.")
+        return 2 if failed else 0
+
+    def _status(self) -> int:
+        from handful.reproduce.status import runs_below
+
+        found = runs_below(self.out)
+        for each in found:
+            _say(str(each))
+        complete, running = (
+            sum(each) for each in ([s.completion.complete for s in found], [bool(s.holder) for s in found])
+        )
+        _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
+        return 0
 
     def _conduct(self, device: torch.device) -> int:
         from handful.reproduce.conduct import conduct
         from handful.reproduce.experiments import EXPERIMENTS, narrowed
         from handful.reproduce.tables import summary
+        from handful.reproduce.weights import keep_weights
         from handful.reproduce.write import write_report
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
         results = conduct(experiment, self._options(device), _command(), _say, watched)
-        for path in write_report(results, self.out):
+        for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
         _say(summary(results))
         return 0
@@ -112,6 +174,8 @@ class Reproduce:
             variants=self.variant,
             seeds=self.seeds,
             minutes=self.budget,
+            until=self.until,
+            wait=self.wait,
             departures=Departures(
                 self.episodes,
                 tuple(_pair("--episodes-of", pair) for pair in self.episodes_of),
@@ -142,6 +206,7 @@ class Reproduce:
         return 0
 
     def _timing(self) -> int:
+        from handful.reproduce.forecast import time_told
         from handful.reproduce.timing import ROWS, time_rows
         from handful.reproduce.timing_report import write_timing
 
@@ -152,8 +217,11 @@ class Reproduce:
             raise InvalidOptionError(f"No row of table4 matches. Its rows: {', '.join(row.label for row in ROWS)}.")
         seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
         if self.dry_run:
-            _say("A few episodes of each row, scaled up:")
-            time_rows(rows, 1.0, _say)
+            _say(
+                f"Table 4: {len(rows)} rows, on noise images; no data set is needed. A few episodes of each, scaled up:"
+            )
+            timed = time_rows(rows, 0.5, _say, both=False)
+            _say(f"All together: {time_told(sum(each.by_episode.seconds for each in timed))} and the images once.")
             return 0
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")

@@ -1,7 +1,7 @@
 """Embeddings phi(.; omega): networks from images to feature vectors; any `nn.Module` of yours works too."""
 
 from handful.embeddings.conv4 import Conv4, conv4
-from handful.embeddings.named import build_embedding
+from handful.embeddings.registry import build_embedding
 from handful.embeddings.resnet12 import ResNet12
 
 __all__ = ["Conv4", "ResNet12", "build_embedding", "conv4"]

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 
 Norm = Literal["batch", "group", "group-unbiased"]
@@ -113,7 +114,7 @@ NORMS: dict[Norm, Callable[[int], nn.Module]] = {
 
 def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -> nn.Sequential:
     layers: list[nn.Module] = [
-        nn.Conv2d(fan_in, fan_out, kernel_size=3, padding=1),
+        Conv3x3(fan_in, fan_out),
         NORMS[norm](fan_out),
         nn.MaxPool2d(2, stride=stride),
         nn.LeakyReLU(LEAK),

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 
 WIDTHS = (64, 160, 320, 640)
@@ -112,7 +113,7 @@ class _Block(nn.Module):
         layers: list[nn.Module] = []
         for inputs in (fan_in, fan_out, fan_out):
             layers += [
-                nn.Conv2d(inputs, fan_out, 3, padding=1, bias=False),
+                Conv3x3(inputs, fan_out, bias=False),
                 nn.BatchNorm2d(fan_out),
                 nn.LeakyReLU(LEAK),
             ]

@@ -22,11 +22,13 @@ TOGETHER = 8
 class AdaptingLearner(BaseLearner):
     """Owns a `network` from inputs to one logit a class, so its way is fixed; `adapt` is the inner loop."""
 
-    def __init__(self, network: nn.Module, way: int, statistics: Statistics, batching: Batching) -> None:
+    def __init__(
+        self, network: nn.Module, way: int, statistics: Statistics, batching: Batching, keep_norms: bool = False
+    ) -> None:
         super().__init__()
         if batching not in ("loop", "vmap"):
             raise InvalidOptionError(f"batching must be 'loop' or 'vmap', but got '{batching}'.")
-        self.network, self.batching = AdaptedNetwork(network, statistics), batching
+        self.network, self.batching = AdaptedNetwork(network, statistics, keep_norms), batching
         self.limits = Limits(way=way, transductive=self.network.transductive)
 
     @abstractmethod

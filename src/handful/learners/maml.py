@@ -22,6 +22,10 @@ class MAML(AdaptingLearner):
 
     `steps` and `rate` hold in training mode, `test_steps` and `test_rate` (as `rate`, if not given) in evaluation mode.
     `first_order` leaves out second derivatives. `learn_rates` learns one rate for each weight tensor, as a logarithm.
+
+    Two details are the released code's and not the paper's. With `sum_over_classes`, L_S is the sum of the support
+    examples' cross-entropies divided by the number of shots, so each step is `way` times as long as with their mean.
+    With `keep_norms`, batch norm's shifts are learnt, but not adapted to an episode.
     """
 
     def __init__(
@@ -35,10 +39,12 @@ class MAML(AdaptingLearner):
         test_rate: float | None = None,
         first_order: bool = False,
         learn_rates: bool = False,
+        sum_over_classes: bool = False,
+        keep_norms: bool = False,
         statistics: Statistics = "support",
         batching: Batching = "loop",
     ) -> None:
-        super().__init__(network, way, statistics, batching)
+        super().__init__(network, way, statistics, batching, keep_norms)
         if steps < 1 or test_steps < 1:
             raise InvalidOptionError(f"steps and test_steps must be at least 1, but got {steps} and {test_steps}.")
         if rate <= 0 or (test_rate is not None and test_rate <= 0):
@@ -46,6 +52,7 @@ class MAML(AdaptingLearner):
         if learn_rates and test_rate is not None:
             raise InvalidOptionError("Learnt inner rates hold for training and test: leave out test_rate.")
         self.steps, self.test_steps, self.first_order, self.test_rate = steps, test_steps, first_order, test_rate
+        self.factor = way if sum_over_classes else 1
         start = torch.full((len(self.network.start()),), math.log(rate))
         self.log_rates = nn.Parameter(start, requires_grad=learn_rates)
 
@@ -59,7 +66,7 @@ class MAML(AdaptingLearner):
     def _step(self, weights: Weights, support: Tensor, targets: Tensor) -> Weights:
         at = {name: weight.detach() for name, weight in weights.items()} if self.first_order else weights
         slope = torch.func.grad(self.network.loss)(at, support.detach() if self.first_order else support, targets)
-        rates = self._rates()
+        rates = self.factor * self._rates()
         return {name: weight - rates[i] * slope[name] for i, (name, weight) in enumerate(weights.items())}
 
     def _rates(self) -> Tensor:

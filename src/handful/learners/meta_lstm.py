@@ -3,12 +3,15 @@
 The weights are the cell state of a gated update, theta_t = f_t theta_t-1 - i_t g_t, with g_t the gradient of the
 support loss L_t; i_t = sigma(W_i [h_t, theta_t-1, i_t-1] + b_i) is a learnt rate of each weight and f_t, likewise, how
 much of the weight to keep. h_t is the state of an ordinary LSTM that reads g_t and L_t, preprocessed, for each weight
-by itself, with parameters shared by all weights. theta_0 is learnt too.
+by itself, with parameters shared by all weights. theta_0 is learnt too. In place of i_t-1 and f_t-1 the released code
+(model/lstm/lstm-helper.lua) gives each gate the argument of its last sigmoid, and it divides the gradient of the mean
+loss by the number of examples once more (model/lstm/meta-learner-lstm.lua).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +19,8 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError
 from handful.learners.adapting import AdaptingLearner, Batching
 from handful.learners.network import Statistics, Weights
+
+Feedback = Literal["value", "logit"]
 
 LOG_RANGE = 10.0
 """p of the preprocessing: values down to exp(-p) are given by their logarithm."""
@@ -25,7 +30,9 @@ class MetaLSTM(AdaptingLearner):
     """A learnt, per-weight gated update rule with `hidden` units and a learnt initial state.
 
     `rate` and `keep` are what the input and forget gates give before anything is learnt. As in the paper, gradients
-    are inputs of the optimiser and are not differentiated themselves.
+    are inputs of the optimiser and are not differentiated themselves. `feedback` is what a gate sees of the previous
+    step: its value (the paper; i_0 = 0 and f_0 = 1), or that value's logit (the released code; both start at 0).
+    `divide_twice` divides gradients by the number of support examples, as the released code does.
     """
 
     def __init__(
@@ -38,6 +45,8 @@ class MetaLSTM(AdaptingLearner):
         hidden: int = 20,
         rate: float = 0.01,
         keep: float = 0.993,
+        feedback: Feedback = "value",
+        divide_twice: bool = False,
         statistics: Statistics = "support",
         batching: Batching = "loop",
     ) -> None:
@@ -48,7 +57,10 @@ class MetaLSTM(AdaptingLearner):
             )
         if not (0 < rate < 1 and 0 < keep < 1):
             raise InvalidOptionError(f"rate and keep are values of a gate, in (0, 1), but got {rate} and {keep}.")
+        if feedback not in ("value", "logit"):
+            raise InvalidOptionError(f"feedback must be 'value' or 'logit', but got '{feedback}'.")
         self.steps, self.test_steps = steps, test_steps or steps
+        self.feedback, self.divide_twice = feedback, divide_twice
         self.reader = nn.LSTMCell(4, hidden)
         self.input_gate, self.forget_gate = _gate(hidden + 2, rate), _gate(hidden + 2, keep)
 
@@ -57,20 +69,25 @@ class MetaLSTM(AdaptingLearner):
         start = self.network.start()
         theta = torch.cat([weight.flatten() for weight in start.values()])
         state: tuple[Tensor, Tensor] | None = None
-        rate, keep = torch.zeros_like(theta), torch.ones_like(theta)
+        by_value = self.feedback == "value"
+        rate, keep = torch.zeros_like(theta), torch.ones_like(theta) if by_value else torch.zeros_like(theta)
         for _ in range(self.steps if self.training else self.test_steps):
             loss, slope = self._slope(theta, start, support, targets)
             state = self.reader(torch.cat([preprocess(slope), preprocess(loss).expand(len(theta), 2)], dim=-1), state)
-            rate = _open(self.input_gate, state[0], theta, rate)
-            keep = _open(self.forget_gate, state[0], theta, keep)
-            theta = keep * theta - rate * slope
+            rate_logit = _logit(self.input_gate, state[0], theta, rate)
+            keep_logit = _logit(self.forget_gate, state[0], theta, keep)
+            theta = torch.sigmoid(keep_logit) * theta - torch.sigmoid(rate_logit) * slope
+            rate, keep = rate_logit, keep_logit
+            if by_value:
+                rate, keep = torch.sigmoid(rate), torch.sigmoid(keep)
         return _named(theta, start)
 
     def _slope(self, theta: Tensor, like: Weights, support: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The support loss and its gradient in all weights, (p,), as plain numbers."""
         losses = torch.func.grad_and_value(self.network.loss)
         slopes, loss = losses(_named(theta.detach(), like), support.detach(), targets)
-        return loss, torch.cat([slope.flatten() for slope in slopes.values()])
+        slope = torch.cat([slope.flatten() for slope in slopes.values()])
+        return loss, slope / len(targets) if self.divide_twice else slope
 
 
 def preprocess(values: Tensor) -> Tensor:
@@ -91,9 +108,10 @@ def _gate(fan_in: int, value: float) -> nn.Linear:
     return gate
 
 
-def _open(gate: nn.Linear, hidden: Tensor, theta: Tensor, before: Tensor) -> Tensor:
-    seen = torch.cat([hidden, theta.unsqueeze(-1), before.unsqueeze(-1)], dim=-1)
-    return torch.sigmoid(gate(seen)).squeeze(-1)
+def _logit(gate: nn.Linear, hidden: Tensor, theta: Tensor, before: Tensor) -> Tensor:
+    """What goes into a gate's sigmoid, for each weight."""
+    logit: Tensor = gate(torch.cat([hidden, theta.unsqueeze(-1), before.unsqueeze(-1)], dim=-1))
+    return logit.squeeze(-1)
 
 
 def _named(theta: Tensor, like: Weights) -> Weights:

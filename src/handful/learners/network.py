@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.func import functional_call
 from handful.errors import InvalidOptionError
 
 Weights = dict[str, Tensor]
-Statistics = Literal["support", "batch"]
+Statistics = Literal["support", "batch", "batch-in-training"]
 
 _TURN = threading.RLock()
 """Held while a network runs with other weights than its own, which torch puts into the module for that time."""
@@ -29,8 +29,8 @@ class EpisodeNorm(nn.Module):
 
     def __init__(self, like: nn.BatchNorm2d) -> None:
         super().__init__()
-        self.weight = nn.Parameter(like.weight.detach().clone())
-        self.bias = nn.Parameter(like.bias.detach().clone())
+        self.weight = nn.Parameter(like.weight.detach().clone(), requires_grad=like.weight.requires_grad)
+        self.bias = nn.Parameter(like.bias.detach().clone(), requires_grad=like.bias.requires_grad)
         self.eps = like.eps
         # a buffer, so that a call can set it like the weights, without writing to the module
         self.register_buffer("first", torch.tensor(0), persistent=False)
@@ -49,19 +49,21 @@ class AdaptedNetwork(nn.Module):
     """From weights and images to logits. Its own weights are the starting point; a call never writes to them.
 
     `statistics` says by whose moments batch norm normalises a query: the support's, so that each query is answered
-    alone, or those of all queries together, as MAML's original does, which makes it transductive. Threads may share a
-    network: their calls take turns.
+    alone; those of all queries together, as MAML's original does, which makes it transductive; or, as Meta-LSTM's
+    original does, those of all queries in training and the support's in evaluation. With `keep_norms` the scales and
+    shifts of batch norm are no part of what is adapted. Threads may share a network: their calls take turns.
     """
 
-    def __init__(self, network: nn.Module, statistics: Statistics = "support") -> None:
+    def __init__(self, network: nn.Module, statistics: Statistics = "support", keep_norms: bool = False) -> None:
         super().__init__()
-        if statistics not in ("support", "batch"):
-            raise InvalidOptionError(f"statistics must be 'support' or 'batch', but got '{statistics}'.")
+        if statistics not in get_args(Statistics):
+            known = ", ".join(f"'{each}'" for each in get_args(Statistics))
+            raise InvalidOptionError(f"statistics must be one of {known}, but got '{statistics}'.")
         self.body = _with_episode_norms(network)
-        self._norms = [
-            f"body.{name}.first" for name, module in self.body.named_modules() if isinstance(module, EpisodeNorm)
-        ]
-        self.with_support = bool(self._norms) and statistics == "support"
+        norms = [f"body.{name}" for name, module in self.body.named_modules() if isinstance(module, EpisodeNorm)]
+        self._norms = [f"{name}.first" for name in norms]
+        self._kept = {f"{name}.{each}" for name in norms for each in ("weight", "bias")} if keep_norms else set()
+        self.statistics = statistics
         self.transductive = bool(self._norms) and statistics == "batch"
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -72,7 +74,11 @@ class AdaptedNetwork(nn.Module):
     def start(self) -> Weights:
         """The weights before adaptation, by name."""
         with _TURN:
-            return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+            return {
+                name: parameter
+                for name, parameter in self.named_parameters()
+                if parameter.requires_grad and name not in self._kept
+            }
 
     def loss(self, weights: Weights, support: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy on the support set, (n, ...) and (n, way)."""
@@ -80,7 +86,7 @@ class AdaptedNetwork(nn.Module):
 
     def logits(self, weights: Weights, support: Tensor, query: Tensor) -> Tensor:
         """Logits of queries (q, ...) -> (q, way)."""
-        if not self.with_support:
+        if not self._norms or self.statistics == "batch" or (self.statistics != "support" and self.training):
             return self._run(weights, query)
         first = torch.tensor(len(support))
         settings = {**weights, **dict.fromkeys(self._norms, first)}

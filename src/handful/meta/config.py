@@ -18,8 +18,8 @@ class Plan:
 
     episodes: int = 120_000
     """Episodes to train for at most."""
-    optimiser: Literal["adam", "sgd"] = "adam"
-    """Adam, or stochastic gradient descent with Nesterov's momentum."""
+    optimiser: Literal["adam", "adam-l2", "sgd"] = "adam"
+    """Adam, the same with weight decay as part of the gradient, or gradient descent with Nesterov's momentum."""
     rate: float = 5e-3
     """The initial learning rate."""
     momentum: float = 0.9
@@ -31,7 +31,7 @@ class Plan:
     decay_every: int = 2_000
     """Episodes between two steps of the step schedule."""
     weight_decay: float = 0.0
-    """Weight decay on weights of two or more dimensions: decoupled from Adam's steps, part of the gradient for sgd."""
+    """Weight decay on weights of two or more dimensions: decoupled from adam's steps, else part of the gradient."""
     label_smoothing: float = 0.0
     """Share of each query's target that is spread over all classes."""
     classify: float = 0.0
@@ -47,6 +47,8 @@ class Plan:
     """Episodes averaged in one update."""
     clip: float = 0.0
     """Largest gradient norm; 0 means no clipping."""
+    clip_value: float = 0.0
+    """Largest size of each entry of the gradient; 0 means no clipping."""
     validate_every: int = 500
     """Episodes between two validations; 0 means never."""
     patience: int = 20_000
@@ -56,7 +58,7 @@ class Plan:
         for name in ("episodes", "episodes_per_step", "decay_every"):
             if getattr(self, name) < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
-        for name in ("validate_every", "patience", "clip", "weight_decay", "classify"):
+        for name in ("validate_every", "patience", "clip", "clip_value", "weight_decay", "classify"):
             if getattr(self, name) < 0:
                 raise InvalidOptionError(f"{name} must not be negative, but got {getattr(self, name)}.")
         if not (self.rate > 0 and math.isfinite(self.rate)):
@@ -91,6 +93,21 @@ class Plan:
 
 
 Option = bool | int | float | str
+Network = Literal[
+    "32C",
+    "64C",
+    "wide",
+    "plain-32C",
+    "plain-64C",
+    "maml-32C",
+    "maml-64C",
+    "maml-64C-strided",
+    "gnn-net",
+    "relation-net",
+    "snail-resnet",
+    "resnet12",
+]
+"""Embeddings by name, without importing them: the names of `handful.embeddings.registry`, checked by a test."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,8 @@ class Recipe:
     """A data set's name, or the path of a folder of class folders."""
     split: str = ""
     """Which of the data set's splits by class; empty for its default."""
-    width: Literal["32C", "64C", "wide", "resnet12"] = "64C"
-    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or a ResNet-12."""
+    width: Network = "64C"
+    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or another network."""
     norm: Literal["batch", "group", "group-unbiased"] = "batch"
     """Normalisation after each convolution; group-unbiased divides by the unbiased variance, as the authors' code."""
     norm_start: Literal["ones", "uniform"] = "ones"

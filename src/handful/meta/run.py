@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
+from handful.learners.network import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Recipe, recipe_from_json
@@ -57,7 +59,7 @@ def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
 def start_gammas_uniformly(model: nn.Module) -> None:
     """Draw the scales of every batch norm uniformly from (0, 1), where PyTorch before 1.2 let them start."""
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and module.affine:
+        if isinstance(module, EpisodeNorm) or (isinstance(module, _BatchNorm) and module.affine):
             nn.init.uniform_(module.weight)
 
 
@@ -112,20 +114,21 @@ class Run:
             kept = [line for line in log.read_text().splitlines() if _episode_of(line) <= self.state.episode]
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
-    def train(self, save_every: int = 500) -> Generator[Progress, None, None]:
-        """Train to the end of the plan, saving as it goes; closed early, between two updates, it saves too.
+    def train(self, save_every: int = 500, save_seconds: float = 120.0) -> Generator[Progress, None, None]:
+        """Train to the end of the plan, saving every so often; closed early, between two updates, it saves too.
 
         An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
         that are no longer good for anything.
         """
-        saved = self.state.episode
+        saved, moment = self.state.episode, time.perf_counter()
         for progress in train(self.model, self.episodes, validate=self.validate, state=self.state, engine=self.engine):
             self._log(progress)
             for name in progress.improved:
                 self._save_best(name)
-            if progress.scores or progress.episode - saved >= save_every or self.state.finished:
+            late = time.perf_counter() - moment >= save_seconds
+            if progress.scores or late or progress.episode - saved >= save_every or self.state.finished:
                 self._save(LAST)
-                saved = progress.episode
+                saved, moment = progress.episode, time.perf_counter()
             if self.state.finished:
                 self._keep_average()
             try:

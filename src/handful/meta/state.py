@@ -127,6 +127,8 @@ def _optimiser(groups: list[dict[str, Any]], plan: Plan) -> torch.optim.Optimize
     fused = all(_fusable(parameter) for group in groups for parameter in group["params"])
     if plan.optimiser == "adam":
         return torch.optim.AdamW(groups, lr=plan.rate, fused=fused)
+    if plan.optimiser == "adam-l2":
+        return torch.optim.Adam(groups, lr=plan.rate, fused=fused)
     return torch.optim.SGD(groups, lr=plan.rate, momentum=plan.momentum, nesterov=plan.momentum > 0, fused=fused)
 
 

@@ -82,6 +82,8 @@ def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, engine:
     loss.backward()
     if plan.clip:
         torch.nn.utils.clip_grad_norm_(list(state.parameters.values()), plan.clip)
+    if plan.clip_value:
+        torch.nn.utils.clip_grad_value_(list(state.parameters.values()), plan.clip_value)
     for group in state.optimiser.param_groups:
         group["lr"] = rate
     state.optimiser.step()

@@ -1,9 +1,6 @@
-"""A recipe for each learner: on Omniglot with the 32C net in ten minutes of two cores, and as its originators train it.
+"""A recipe for each learner on Omniglot with the 32C net, in ten minutes of two cores, and MetaOptNet's with ResNet-12.
 
 `quick` recipes learn 5-way 1-shot problems; their rates were chosen on validation classes in runs of a minute.
-`authors` recipes stand for methods that have no row of their own in `baselines`: hyper-parameters of the method's own
-paper or code as far as they are given, on a data set that it reports, with the convolutional network that is nearest to
-its own. MAML is transductive there, as published; Meta-LSTM's code normalises test queries by the support's statistics.
 """
 
 from __future__ import annotations
@@ -83,63 +80,6 @@ QUICK = {
 }
 
 
-def _own(
-    learner: str, data: str, shot: int, plan: Plan, options: dict[str, Option], query: int = 15, way: int = 5
-) -> Recipe:
-    return Recipe(
-        data=data,
-        width="32C" if data == "mini-imagenet" else "64C",
-        concatenate=False,
-        learner=learner,
-        options=options,
-        way=way,
-        images_per_class=shot + query,
-        min_shot=shot,
-        max_shot=shot,
-        plan=plan,
-        val_shots=(shot,),
-        val_query=15,
-    )
-
-
-def _constant(episodes: int, per_step: int = 1, clip: float = 0.0) -> Plan:
-    return Plan(
-        episodes=episodes,
-        rate=1e-3,
-        schedule="constant",
-        episodes_per_step=per_step,
-        clip=clip,
-        validate_every=1_000 * per_step,
-        patience=0,
-    )
-
-
-def _originals(shot: int) -> dict[str, Recipe]:
-    """By the method's name without its number of shots."""
-    matching, context = _constant(100_000), dict[str, Option](scale=1.0, context=True)
-    maml: dict[str, Option] = {"steps": 1, "test_steps": 3, "rate": 0.4, "statistics": "batch"}
-    anil: dict[str, Option] = {"steps": 5, "test_steps": 10, "rate": 0.01}
-    # its code: gates begin at sigma(-4.5) and sigma(4.5), 8 steps where the text has 5
-    lstm: dict[str, Option] = {"steps": 12 if shot == 1 else 8, "hidden": 20, "rate": 0.011, "keep": 0.989}
-    lstm_plan = _constant(75_000 if shot == 1 else 50_000, clip=0.25)
-    return {
-        "omniglot/matching-64C": _own("matching", "omniglot", shot, matching, {"scale": 1.0}),
-        "omniglot/matching-fce-64C": _own("matching", "omniglot", shot, matching, context),
-        "omniglot/snail-64C": _own("snail", "omniglot", shot, _constant(640_000, 32), {"shot": shot}),
-        "omniglot/maml-64C": _own("maml", "omniglot", shot, _constant(1_920_000, 32), maml, query=shot),
-        "mini-imagenet/anil-32C": _own("anil", "mini-imagenet", shot, _constant(120_000, 4), anil),
-        "mini-imagenet/meta-lstm-32C": _own("meta-lstm", "mini-imagenet", shot, lstm_plan, lstm),
-    }
-
-
-def _koch() -> Recipe:
-    """Koch et al. 2015: momentum 0.5, the rate times 0.99 an epoch, 4096 sigmoid units, pairs."""
-    plan = Plan(
-        optimiser="sgd", rate=1e-2, momentum=0.5, decay=0.99, decay_every=1_000, weight_decay=1e-4, validate_every=1_000
-    )
-    return _own("siamese", "omniglot", 1, plan, {"hidden": 4096}, query=1, way=20)
-
-
 def _meta_opt_net() -> dict[str, Recipe]:
     """Lee et al. 2019: one model for all shots; their steps 0.1, 0.006, 0.0012, 0.00024 become a cosine."""
     plan = Plan(
@@ -179,11 +119,9 @@ def _meta_opt_net() -> dict[str, Recipe]:
 
 
 def learner_recipes() -> dict[str, NamedRecipe]:
-    """Every learner's quick recipe, and the originals that `baselines` does not have."""
+    """Every learner's quick recipe, and those of MetaOptNet."""
     quick = {
         f"omniglot/{name}-32C/quick": NamedRecipe(each.recipe(), "every learner in ten minutes")
         for name, each in QUICK.items()
     }
-    own = {f"{name}-{shot}shot/authors": recipe for shot in (1, 5) for name, recipe in _originals(shot).items()}
-    own |= {"omniglot/siamese-64C-1shot/authors": _koch(), **_meta_opt_net()}
-    return quick | {name: NamedRecipe(recipe, "as its originators train it") for name, recipe in own.items()}
+    return quick | {name: NamedRecipe(recipe, "as Lee et al. train it") for name, recipe in _meta_opt_net().items()}

@@ -7,6 +7,7 @@ from handful.meta.config import Recipe
 from handful.recipes.baselines import baselines
 from handful.recipes.learners import learner_recipes
 from handful.recipes.modern import modern
+from handful.recipes.originals import originals
 from handful.recipes.ours import ablations, ours
 from handful.recipes.settings import NamedRecipe
 from handful.recipes.sweeps import hyperparameters, iterations
@@ -19,6 +20,7 @@ NAMED: dict[str, NamedRecipe] = dict(
             **ablations(),
             **ours(),
             **baselines(),
+            **originals(),
             **learner_recipes(),
             **modern(),
         }.items()

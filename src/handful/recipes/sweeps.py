@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from handful.meta.config import Option, Recipe
-from handful.recipes.baselines import SHOTS, by_policy, own_code, own_width
+from handful.meta.config import Option
+from handful.recipes.baselines import original, own_width, reran
+from handful.recipes.originals import SHOTS
 from handful.recipes.ours import binary, multiclass, sources, with_options
 from handful.recipes.settings import BINARY, NamedRecipe, Variant
 
@@ -58,15 +59,16 @@ def iterations() -> dict[str, NamedRecipe]:
                 found[f"{stem}/lrd2-{steps}steps-wide/{variant}"] = NamedRecipe(
                     newton, "figure, iterations", {**sources(newton, variant), "options.steps": GRID}
                 )
-            maml = f"{stem}/maml-{steps}steps-{own_width('maml', data)}"
-            found[f"{maml}/paper"] = NamedRecipe(
-                _stepped(by_policy("maml", data, own_width("maml", data), two_way=True), steps), "figure, iterations"
-            )
+            width = own_width("maml", data)
+            maml = f"{stem}/maml-{steps}steps-{width}"
+            found[f"{maml}/paper"] = _stepped(reran("maml", data, width, two_way=True), steps)
             for shot in SHOTS:
-                recipe = own_code("maml", data, shot, own_width("maml", data), two_way=True)
-                found[f"{maml}-{shot}shot/authors"] = NamedRecipe(_stepped(recipe, steps), "figure, iterations")
+                found[f"{maml}-{shot}shot/authors"] = _stepped(original("maml", data, 2, shot, width), steps)
     return found
 
 
-def _stepped(recipe: Recipe, steps: int) -> Recipe:
-    return replace(recipe, options={**recipe.options, "steps": steps, "test_steps": steps})
+def _stepped(entry: NamedRecipe, steps: int) -> NamedRecipe:
+    """MAML with as many steps in training as at test time."""
+    recipe = replace(entry.recipe, options={**entry.recipe.options, "steps": steps, "test_steps": steps})
+    swept = {"options.steps": GRID, "options.test_steps": GRID}
+    return NamedRecipe(recipe, "figure, iterations", {**entry.sources, **swept})

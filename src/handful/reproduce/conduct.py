@@ -13,10 +13,12 @@ from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
 from handful.meta.engine import CPU
+from handful.recipes import NAMED
 from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
 from handful.reproduce.experiments import Column, Experiment
 from handful.reproduce.guard import check_splits
-from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Watch, advance, job, standing
+from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
+from handful.reproduce.lock import BusyError
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
 from handful.reproduce.results import Cell, Results, Score
@@ -33,6 +35,9 @@ class Options:
     variants: tuple[str, ...] = ("authors",)
     seeds: int = 1
     minutes: float = 0.0
+    until: Until = "complete"
+    wait: bool = False
+    """Whether to wait for runs that other processes train; they are left out otherwise."""
     departures: Departures = AS_IT_IS
     test_episodes: int = 10_000
     test_episodes_of: tuple[tuple[str, int], ...] = ()
@@ -57,24 +62,18 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     jobs = wanted_jobs(planned, sources)
     manifests = train_all(jobs, sources, options, say, watch)
     sets = draw_sets(experiment, sources, options, say)
-    cells = tuple(
-        Cell(
-            cell.row,
-            cell.column,
-            cell.variant,
-            cell.recipe,
-            cell.published,
-            _scores(cell, own, sets, manifests, options),
-        )
-        for cell, own in planned
-    )
+    cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
-    absent += [_why_not(cell, options) for cell, own in planned if not own]
+    absent += [why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
+    absent += [
+        f"{each.name}, seed {each.recipe.seed}: trained elsewhere" for each in jobs if each.folder not in manifests
+    ]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 
-def _why_not(cell: Cell, options: Options) -> str:
+def why_not(cell: Cell, options: Options) -> str:
+    """Why a cell has no run."""
     if not cell.row.stems:
         return f"{cell.row.label}: quoted by the paper from elsewhere, not rerun"
     return f"{cell.row.label}: no recipe on {cell.column.group} in the variants {', '.join(options.variants)}"
@@ -86,7 +85,7 @@ Planned = tuple[Cell, tuple[Job, ...]]
 def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
 
-    Rows whose recipes are the same share a run.
+    Rows whose recipes are the same share a run. A cell with another network than its row's has no published number.
     """
     planned: list[Planned] = []
     folders: dict[str, Path] = {}
@@ -102,7 +101,10 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
                 found = True
                 made = (job(name, seed, options.out, options.departures) for seed in range(options.seeds))
                 runs = tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in made)
-                planned.append((Cell(row, column, variant, name, row.numbers[index], ()), runs))
+                width = options.departures.width
+                other = width if width not in (None, NAMED[name].recipe.width) else None  # then it is another row
+                number = None if other else row.numbers[index]
+                planned.append((Cell(row, column, variant, name, number, (), other or ""), runs))
             if not found and row.numbers[index] is not None:
                 planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
     return planned
@@ -136,19 +138,33 @@ def train_all(
 ) -> dict[Path, Manifest]:
     """Train each run; those that are not over share the minutes, and what one does not need goes to those after it."""
     end = time.perf_counter() + 60 * options.minutes
-    left = [not standing(each).over for each in jobs]
+    left = [not _ended(standing(each), options.until) for each in jobs]
     manifests: dict[Path, Manifest] = {}
+    busy: list[str] = []
     for number, each in enumerate(jobs):
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
-        manifest = advance(each, source.benchmark, source.content, share, options.device, watch)
-        manifests[each.folder] = manifest
-        say(f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}: {_told(manifest)}")
+        name = f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}"
+        kind = (share, options.device, watch, options.until, options.wait)
+        try:
+            manifests[each.folder] = advance(each, source.benchmark, source.content, *kind)
+        except BusyError as error:
+            busy.append(str(error))
+            say(f"{name}: {error}")
+            continue
+        say(f"{name}: {_told(manifests[each.folder])}")
+    if busy and not manifests:
+        raise BusyError(f"All runs are being trained already. {busy[0]}")
     return manifests
 
 
+def _ended(standing: Standing, until: Until) -> bool:
+    return standing.complete if until == "complete" else standing.over
+
+
 def _told(manifest: Manifest) -> str:
-    return f"{manifest.shortfall or 'complete'} (minutes of training: {minutes_told(manifest)})"
+    changes = f"{manifest.changes}; " if manifest.changes else ""
+    return f"{changes}{manifest.completion} (minutes of training: {minutes_told(manifest)})"
 
 
 def draw_sets(
@@ -179,6 +195,6 @@ def _scores(
             measured = measure(each.folder, sets[cell.column], options.checkpoint, options.device, first)
             if measured is not None:
                 run = manifests[each.folder]  # which may fill another row too, under another name
-                own = replace(run, name=each.name, planned=each.planned, changes=each.changes)
+                own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)
                 found.append(Score(own, measured, each.folder))
     return tuple(found)

@@ -58,13 +58,15 @@ class Row:
     """The columns that are asked for, if not all."""
 
     def recipe_name(self, column: Column, variant: str) -> str | None:
-        """The recipe that fills this row's cell: one for all shots, or one for the column's number of shots."""
+        """The recipe that fills this row's cell: one for all problems, or one for the column's shots, ways or both."""
         names = (
             name
             for stem in self.stems
             for name in (
                 f"{column.group}/{stem}/{variant}",
                 f"{column.group}/{stem}-{column.shot}shot/{variant}",
+                f"{column.group}/{stem}-{column.way}way/{variant}",
+                f"{column.group}/{stem}-{column.way}way-{column.shot}shot/{variant}",
             )
         )
         return next((name for name in names if name in NAMED), None)
@@ -170,7 +172,7 @@ EXPERIMENTS = {
             "Table 3: two-way accuracies on miniImageNet and CIFAR-FS",
             _source("table 3"),
             _TABLE_3_COLUMNS,
-            _rows(published.TABLE_3),
+            _rows(published.TABLE_3, published.BEYOND_TABLE_3),
             "R2-D2",
             "R2-D2 and LR-D2 are at least as good as the other methods in two-way problems.",
         ),

@@ -11,22 +11,30 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import nn
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.meta.checkpoint import read_checkpoint
 from handful.meta.config import Plan
 from handful.meta.engine import Engine
-from handful.meta.run import LAST, RECIPE, Run, read_recipe
+from handful.meta.run import LAST, RECIPE, Run, build, read_recipe
 from handful.meta.train import Progress
 from handful.recipes import NAMED, Recipe
 from handful.recipes.settings import Schedule, Width
+from handful.reproduce.completeness import complete_at
+from handful.reproduce.lock import held
 from handful.reproduce.manifest import Manifest, Record
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Shows a named training of so many episodes while it passes the progress on."""
+NOTE_SECONDS = 60.0
+"""Longest time between two records of a run's progress."""
+Until = Literal["complete", "end"]
+"""Where training stops by itself: when the run is complete, or at the end of its plan."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,14 @@ class Job:
     planned: int
     changes: str
     folder: Path
+    altered: bool = False
+    """Whether the changes make it another network or another course of the learning rate than the recipe's."""
+
+    @property
+    def whole_plan(self) -> Plan:
+        """The plan that the run is measured by: a step schedule that is only cut short keeps the recipe's length."""
+        plan = self.recipe.plan
+        return plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, self.planned))
 
     @property
     def key(self) -> str:
@@ -91,7 +107,18 @@ def job(name: str, seed: int, out: Path, departures: Departures = AS_IT_IS) -> J
     """The run of a named recipe."""
     named = NAMED[name].recipe
     recipe, changes = departures.applied(name, replace(named, seed=seed))
-    return Job(name, recipe, named.plan.episodes, changes, _folder(out / "runs", name, recipe))
+    changes = "; ".join(words for words in (changes, _instance_norm(recipe)) if words)
+    altered = (recipe.width, recipe.plan.schedule) != (named.width, named.plan.schedule)
+    return Job(name, recipe, named.plan.episodes, changes, _folder(out / "runs", name, recipe), altered)
+
+
+def _instance_norm(recipe: Recipe) -> str:
+    """A warning where group norm is left with one channel per group, as it is with 32 groups of 32 channels."""
+    if not recipe.norm.startswith("group") or recipe.width != "32C":
+        return ""
+    modules = build(recipe, (3, 32, 32)).modules()
+    alone = any(isinstance(each, nn.GroupNorm) and each.num_groups == each.num_channels for each in modules)
+    return "one channel per group, so that group norm is instance norm" if alone else ""
 
 
 def _folder(runs: Path, name: str, recipe: Recipe) -> Path:
@@ -124,6 +151,8 @@ class Standing:
     episodes: int = 0
     over: bool = False
     """Whether nothing is left to train: all episodes are done, or patience is exhausted."""
+    complete: bool = False
+    """Whether it may end here: it is over, or less than 0.5% of the summed learning rate is left."""
 
 
 def standing(job: Job) -> Standing:
@@ -131,26 +160,56 @@ def standing(job: Job) -> Standing:
     try:
         facts = read_checkpoint(job.folder / LAST)[1]["training"]
         episode, improved = int(facts["episode"]), int(facts["last_improvement"])
-        return Standing(episode, job.recipe.plan.is_over(episode, improved if facts["best"] else None))
+        over = job.recipe.plan.is_over(episode, improved if facts["best"] else None)
+        return Standing(episode, over, over or _may_end(job, episode))
     except (CheckpointError, KeyError):
         return Standing()
 
 
-def advance(
-    job: Job, benchmark: Benchmark, content: str, seconds: float, device: torch.device, watch: Watch
-) -> Manifest:
-    """Train from where the run stands, for so many seconds at most (0: to its end); its manifest afterwards.
+def _may_end(job: Job, episode: int) -> bool:
+    """Whether a run at this episode is complete, at a moment when its last weights have been validated."""
+    every = job.recipe.plan.validate_every
+    return episode >= complete_at(job.whole_plan) and not (every and episode % every)
 
-    A loss that is not finite ends the run; that is a result too, and the manifest says so.
+
+def advance(
+    job: Job,
+    benchmark: Benchmark,
+    content: str,
+    seconds: float,
+    device: torch.device,
+    watch: Watch,
+    until: Until = "complete",
+    wait: bool = False,
+) -> Manifest:
+    """Train from where the run stands until it is complete, or for this many seconds (0: no limit); its manifest.
+
+    `until` "end" goes on to the last episode or the end of patience. A loss that is not finite ends the run; that is a
+    result too, and the manifest says so. A run that another process trains is refused, or waited for.
     """
+    with held(job.folder, wait):
+        return _advance(job, benchmark, content, seconds, device, watch, until)
+
+
+def _advance(
+    job: Job, benchmark: Benchmark, content: str, seconds: float, device: torch.device, watch: Watch, until: Until
+) -> Manifest:
     run = Run(job.folder, job.recipe, benchmark, Engine(device))
     _resume(run) if (job.folder / RECIPE).exists() else run.start()
-    record = Record(Manifest(job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes), run)
+    base = Manifest(
+        job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered
+    )
+    record = Record(base, run)
+    if until == "complete" and _may_end(job, run.state.episode):
+        return record.write()
+    noted = 0.0
     try:
         for progress in watch(job.name, job.recipe.plan.episodes, steps := run.train()):
-            if progress.scores:
+            if progress.scores or progress.seconds - noted > NOTE_SECONDS:
                 record.write()
-            if seconds and progress.seconds > seconds:
+                noted = progress.seconds
+            done = until == "complete" and _may_end(job, progress.episode)
+            if done or (seconds and progress.seconds > seconds):
                 steps.close()
     except DivergedError as error:
         record.failure = str(error).partition(". ")[0]

@@ -19,6 +19,7 @@ from handful._io import write_atomically
 from handful.errors import CheckpointError, DataError
 from handful.meta.run import RECIPE, Run
 from handful.recipes import NAMED, Recipe
+from handful.reproduce.completeness import Completion, completion
 from handful.reproduce.episode_set import content_hash
 
 MANIFEST = "manifest.json"
@@ -52,6 +53,8 @@ class Manifest:
     failure: str = ""
     changes: str = ""
     """In what the run departs from the recipe of its name."""
+    altered: bool = False
+    """Whether these departures change what is trained: another network or another course of the learning rate."""
 
     @property
     def episodes(self) -> int:
@@ -69,25 +72,32 @@ class Manifest:
         return sum(session.last - session.first for session in self.sessions if session.seconds is None)
 
     @property
-    def shortfall(self) -> str:
-        """In what the run falls short of its recipe, in words; empty if in nothing."""
-        words = [self.changes] if self.changes else []
-        if self.failure:
-            words.append(self.failure)
-        if not self.finished or self.recipe.plan.episodes < self.planned:
-            words.append(f"trained for {self.episodes:,} of {self.planned:,} episodes{self._rate_left}")
-        return "; ".join(words)
+    def completion(self) -> Completion:
+        """Whether the run is complete by the whole recipe's plan, not by a shorter one that was asked for here."""
+        plan = self.recipe.plan
+        impatient = self.finished and self.episodes < plan.episodes
+        if plan.schedule == "cosine" and plan.episodes < self.planned and self.finished and not impatient:
+            short = f"{self.episodes:,} of {self.planned:,} episodes, with a cosine schedule of that length"
+            return Completion(False, short)
+        if plan.schedule != "cosine":
+            plan = replace(plan, episodes=max(plan.episodes, self.planned))
+        return completion(plan, self.episodes, impatient, self.failure)
 
     @property
-    def _rate_left(self) -> str:
-        plan = self.recipe.plan
-        if plan.schedule != "cosine" or self.finished:
-            return ""
-        return f", its learning rate still at {100 * plan.rate_at(self.episodes) / plan.rate:.0f}%"
+    def shortfall(self) -> str:
+        """In what the run falls short of its recipe, in words; empty if in nothing."""
+        part = "" if self.completion.complete else self.completion.why
+        return "; ".join(words for words in (self.changes, part) if words)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the derived ones included."""
-        derived = {"episodes": self.episodes, "seconds": round(self.seconds, 1), "shortfall": self.shortfall}
+        derived = {
+            "episodes": self.episodes,
+            "seconds": round(self.seconds, 1),
+            "complete": self.completion.complete,
+            "completion": str(self.completion),
+            "shortfall": self.shortfall,
+        }
         return {**asdict(self), "recipe": self.recipe.as_json(), "seed": self.recipe.seed, **derived}
 
 

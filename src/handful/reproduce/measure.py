@@ -28,13 +28,26 @@ Checkpoint = Literal["shot", "mean", "last"]
 class Measurement:
     """What one checkpoint scores on one set of episodes."""
 
-    accuracies: Tensor
-    """Of the shared test episodes."""
-    apart: Tensor
-    """Of episodes that have no image in common."""
+    correct: Tensor
+    """Correct answers in each of the shared test episodes."""
+    queries: int
+    """Queries of each of them."""
+    correct_apart: Tensor
+    """Correct answers in each episode that has no image in common with another."""
+    queries_apart: int
     episodes_trained: int
     limits: str
     checkpoint: str
+
+    @property
+    def accuracies(self) -> Tensor:
+        """Of the shared test episodes."""
+        return self.correct.double() / self.queries
+
+    @property
+    def apart(self) -> Tensor:
+        """Of episodes that have no image in common."""
+        return self.correct_apart.double() / self.queries_apart
 
 
 def checkpoint_of(folder: Path, way: int, shot: int, which: Checkpoint) -> Path | None:
@@ -69,14 +82,14 @@ def measure(
     measured = _measure(trained, episodes, path.stem, device, count)
     facts = {
         "key": key,
-        "queries": episodes.way * episodes.query,
-        "queries_apart": episodes.way * episodes.apart.query,
+        "queries": measured.queries,
+        "queries_apart": measured.queries_apart,
         "seed": episodes.seed,
         "episodes_trained": measured.episodes_trained,
         "limits": measured.limits,
         "checkpoint": measured.checkpoint,
-        "correct": _counts(measured.accuracies, episodes.way * episodes.query),
-        "correct_apart": _counts(measured.apart, episodes.way * episodes.apart.query),
+        "correct": measured.correct.tolist(),
+        "correct_apart": measured.correct_apart.tolist(),
     }
     write_atomically(record, json.dumps(facts).encode())
     return measured
@@ -90,12 +103,14 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: tor
     done = evaluate(model, sampler, count, engine=Engine(device), pool=pool)
     few = episodes.apart
     apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
-    return Measurement(done.accuracies, apart, trained.episodes, done.limits, name)
+    queries, queries_apart = episodes.way * episodes.query, episodes.way * few.query
+    correct, correct_apart = _counts(done.accuracies, queries), _counts(apart, queries_apart)
+    return Measurement(correct, queries, correct_apart, queries_apart, trained.episodes, done.limits, name)
 
 
-def _counts(accuracies: Tensor, queries: int) -> list[int]:
+def _counts(accuracies: Tensor, queries: int) -> Tensor:
     """Correct answers of each episode: whole numbers, so that what is read back is what was measured."""
-    return [round(value * queries) for value in accuracies.tolist()]
+    return (accuracies.double() * queries).round().long()
 
 
 def _read(record: Path, key: dict[str, str]) -> Measurement | None:
@@ -104,8 +119,10 @@ def _read(record: Path, key: dict[str, str]) -> Measurement | None:
         if facts["key"] != key:
             return None
         return Measurement(
-            torch.tensor(facts["correct"], dtype=torch.float64) / facts["queries"],
-            torch.tensor(facts["correct_apart"], dtype=torch.float64) / facts["queries_apart"],
+            torch.tensor(facts["correct"], dtype=torch.int64),
+            int(facts["queries"]),
+            torch.tensor(facts["correct_apart"], dtype=torch.int64),
+            int(facts["queries_apart"]),
             int(facts["episodes_trained"]),
             str(facts["limits"]),
             str(facts["checkpoint"]),

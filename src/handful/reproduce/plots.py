@@ -39,7 +39,7 @@ def beside_picture(results: Results) -> Picture | None:
 
 
 def _beside(place: Any, cells: list[Cell], column: Column) -> list[str]:
-    names = [f"{cell.row.label} · {cell.variant}" if cell.variant else cell.row.label for cell in cells]
+    names = [cell.label for cell in cells]
     for y, cell in enumerate(cells):
         if cell.published is not None:
             half = cell.published.ci or 0
@@ -48,7 +48,7 @@ def _beside(place: Any, cells: list[Cell], column: Column) -> list[str]:
                 label="the paper" if y == _first(cells, paper=True) else None,
             )  # fmt: skip
         if cell.scores:
-            part = bool(cell.shortfall)
+            part = not cell.complete
             mean, half = 100 * cell.closed.mean, 100 * cell.closed.half
             wide = 0 if math.isnan(cell.opened.half) else 100 * cell.opened.half
             place.plot([mean - wide, mean + wide], [y + 0.14] * 2, color=OURS, alpha=0.25, linewidth=4,
@@ -114,7 +114,7 @@ def _variants(results: Results) -> set[str]:
 def _line(place: Any, name: str, cells: list[Cell], colour: str) -> None:
     xs = [cell.row.x for cell in cells]
     means, halves = [100 * cell.closed.mean for cell in cells], [100 * cell.closed.half for cell in cells]
-    inside = ["white" if cell.shortfall else colour for cell in cells]  # hollow: trained in part
+    inside = ["white" if not cell.complete else colour for cell in cells]  # hollow: trained in part
     place.plot(xs, means, color=colour, linewidth=1.6, label=name)
     place.scatter(xs, means, s=18, facecolors=inside, edgecolors=colour, linewidths=1.2, zorder=3)
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))

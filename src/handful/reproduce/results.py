@@ -1,4 +1,8 @@
-"""What came out, beside what was published: cells with intervals and verdicts, and paired differences of methods."""
+"""What came out, beside what was published: cells with intervals and verdicts, and paired differences of methods.
+
+Only `paper` and `authors` reproduce the paper. Cells of other variants go beyond it: they are listed apart, with what
+their recipe adds, and are never said to agree. A cell whose network is not its row's own has no published number.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from handful.reproduce.additions import additions
 from handful.reproduce.episode_set import EpisodeSet
 from handful.reproduce.experiments import Column, Experiment, Row
-from handful.reproduce.intervals import Comparison, Interval, closed_interval, compare, open_interval
+from handful.reproduce.intervals import Comparison, Interval, Verdict, closed_interval, compare, open_interval
 from handful.reproduce.manifest import Manifest
 from handful.reproduce.measure import Measurement
 from handful.reproduce.published import Figure
+
+REPRODUCING = ("paper", "authors")
+"""The variants that reproduce the paper; others go beyond it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,11 @@ class Score:
     manifest: Manifest
     measurement: Measurement
     folder: Path
+
+
+def count_key(column: str, score: Score) -> str:
+    """The name of a score's numbers of correct answers in the counts file; rows that share a run share it."""
+    return f"{column}/{score.folder.name}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,26 @@ class Cell:
     recipe: str
     published: Figure | None
     scores: tuple[Score, ...]
+    width: str = ""
+    """The network that was trained, where it is not the row's own; no published number is then compared with."""
+
+    @property
+    def label(self) -> str:
+        """The row's name, with the network where that is another, and the variant."""
+        name = f"{self.row.label}, on {self.width}" if self.width else self.row.label
+        return f"{name} · {self.variant}" if self.variant else name
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether the variant is one of the paper's own, so that the cell may agree with the paper or not."""
+        return self.variant in ("", *REPRODUCING)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs behind it are complete, and trained by their recipes."""
+        return bool(self.scores) and all(
+            score.manifest.completion.complete and not score.manifest.altered for score in self.scores
+        )
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -67,22 +100,41 @@ class Cell:
     @property
     def over_seeds(self) -> Interval:
         """The mean over training seeds with its interval; not a number for one seed."""
-        return open_interval(torch.stack([score.measurement.accuracies.mean() for score in self.scores]))
+        return open_interval(self.seed_means)
+
+    @property
+    def seed_means(self) -> Tensor:
+        """The mean accuracy of each training seed."""
+        return torch.stack([score.measurement.accuracies.mean() for score in self.scores])
 
     @property
     def comparison(self) -> Comparison | None:
-        """Ours against the paper's, where both exist."""
-        return compare(self.closed, self.opened, self.published) if self.published and self.scores else None
+        """Ours against the paper's, where both exist and the variant is the paper's own."""
+        if self.published is None or not self.scores or not self.reproduces:
+            return None
+        return compare(self.closed, self.opened, self.published, self.seed_means)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether it agrees with the paper; runs in part allow none."""
+        comparison = self.comparison
+        return comparison.verdict if comparison and self.complete else None
 
     @property
     def shortfall(self) -> str:
         """In what the runs behind it fall short of the recipe, in words."""
         return "; ".join(dict.fromkeys(s.manifest.shortfall for s in self.scores if s.manifest.shortfall))
 
+    @property
+    def additions(self) -> tuple[str, ...]:
+        """What the recipe has that the authors' of the same row has not, in words."""
+        return additions(self.recipe, self.scores[0].manifest.recipe) if self.scores else ()
+
     def as_json(self) -> dict[str, Any]:
-        """Plain values; accuracies of single episodes stay in the folders of the runs."""
+        """Plain values; `counts` names the arrays of the report's counts file, one for each training seed."""
         facts: dict[str, Any] = {
             "row": self.row.label,
+            "label": self.label,
             "column": self.column.title,
             "variant": self.variant,
             "recipe": self.recipe,
@@ -99,11 +151,14 @@ class Cell:
                 "over_seeds": _finite(asdict(self.over_seeds)),
                 "limits": self.scores[0].measurement.limits,
                 "checkpoints": [score.measurement.checkpoint for score in self.scores],
+                "counts": [count_key(self.column.title, score) for score in self.scores],
             },
             "comparison": None
             if comparison is None
-            else {**_finite(asdict(comparison)), "verdict": comparison.verdict},
+            else {**_finite(asdict(comparison)), "within_open": comparison.within_open, "verdict": self.verdict},
+            "complete": self.complete,
             "shortfall": self.shortfall,
+            **({} if self.reproduces else {"adds": list(self.additions)}),
             "manifests": [score.manifest.as_json() for score in self.scores],
         }
 
@@ -153,10 +208,12 @@ def pair(first: Cell, second: Cell) -> Pair:
     ours, theirs = first.published, second.published
     both = min(len(first.accuracies), len(second.accuracies))  # one may have been tested on the first of them only
     apart = min(len(first.apart), len(second.apart))
+    if not (first.reproduces and second.reproduces):
+        ours = theirs = None
     return Pair(
         first.column,
-        f"{first.row.label} · {first.variant}",
-        f"{second.row.label} · {second.variant}",
+        first.label,
+        second.label,
         closed_interval(first.accuracies[:both] - second.accuracies[:both]),
         open_interval(first.apart[:apart] - second.apart[:apart]),
         ours.value - theirs.value if ours and theirs and first.row != second.row else None,
@@ -177,6 +234,16 @@ class Results:
     created: str
     versions: dict[str, str]
     machine: dict[str, str | int]
+
+    @property
+    def reproducing(self) -> tuple[Cell, ...]:
+        """The cells of the paper's own variants."""
+        return tuple(cell for cell in self.cells if cell.reproduces)
+
+    @property
+    def beyond(self) -> tuple[Cell, ...]:
+        """The cells of all others."""
+        return tuple(cell for cell in self.cells if not cell.reproduces)
 
     def filled(self, column: Column) -> list[Cell]:
         """The cells of a column that have a result."""
@@ -218,7 +285,8 @@ class Results:
             "versions": self.versions,
             "machine": self.machine,
             "test_episodes": {column.title: _set_facts(drawn) for column, drawn in self.sets.items()},
-            "cells": [cell.as_json() for cell in self.cells],
+            "cells": [cell.as_json() for cell in self.reproducing],
+            "beyond_the_paper": [cell.as_json() for cell in self.beyond],
             "pairs": [each.as_json() for each in self.pairs()],
             "missing": list(self.missing),
         }

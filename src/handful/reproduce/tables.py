@@ -11,22 +11,18 @@ from handful.reproduce.manifest import Manifest
 from handful.reproduce.results import Cell, Pair, Results
 
 HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "difference", "agrees?", "trained")
+BEYOND_HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "adds", "trained")
 PAIR_HEAD = ("Method", "less", "paper", "ours, paired", "open", "order")
 NONE = "—"
 IN_PART = "IN PART"
 MAY_LACK = ("paper", "seeds", "difference", "agrees?", "order")
 """Columns that are left out where they are empty."""
-WORDS = {
-    "agrees": "yes",
-    "agrees by the open interval only": "by open interval",
-    "above": "no, above",
-    "below": "no, below",
-}
+WORDS = {None: NONE, "agrees": "yes", "above": "no, above", "below": "no, below"}
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A table in words: a title, a heading, rows, and the numbers of the rows that were trained in full."""
+    """A table in words: a title, a heading, rows, and the numbers of the rows whose runs are complete."""
 
     title: str
     head: tuple[str, ...]
@@ -37,11 +33,27 @@ class Lines:
 
 
 def column_lines(results: Results, column: Column) -> Lines:
-    """All rows of one column beside the paper's numbers."""
-    cells = [cell for cell in results.cells if cell.column == column]
-    strong = tuple(index for index, cell in enumerate(cells) if cell.scores and not cell.shortfall)
+    """All rows of one column that reproduce the paper, beside its numbers."""
+    cells = [cell for cell in results.reproducing if cell.column == column]
     rows, note = _told_once([_cell_line(cell, results.sets[column].episodes) for cell in cells])
-    return Lines(column.title, *_filled(HEAD, rows), strong, note)
+    return Lines(column.title, *_filled(HEAD, rows), _strong(cells), note)
+
+
+def beyond_lines(results: Results, column: Column) -> Lines | None:
+    """The rows of a column whose recipes go beyond the paper, with what they add; None if there is none."""
+    cells = [cell for cell in results.beyond if cell.column == column]
+    if not cells:
+        return None
+    episodes = results.sets[column].episodes
+    rows: list[tuple[str, ...]] = []
+    for cell in cells:
+        name, paper, ours, opened, seeds, _, _, trained = _cell_line(cell, episodes)
+        rows.append((name, paper, ours, opened, seeds, "; ".join(cell.additions) or NONE, trained))
+    return Lines(column.title, *_filled(BEYOND_HEAD, rows), _strong(cells))
+
+
+def _strong(cells: list[Cell]) -> tuple[int, ...]:
+    return tuple(index for index, cell in enumerate(cells) if cell.complete)
 
 
 def _told_once(rows: list[tuple[str, ...]]) -> tuple[list[tuple[str, ...]], str]:
@@ -61,12 +73,12 @@ def _filled(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> tuple[tuple[s
 
 def _cell_line(cell: Cell, episodes: int) -> tuple[str, ...]:
     paper = NONE if cell.published is None else str(cell.published)
-    name = f"{cell.row.label} · {cell.variant}" if cell.variant else cell.row.label
+    name = cell.label
     if not cell.scores:
         return (name, paper, NONE, NONE, NONE, NONE, NONE, "not run")
     comparison = cell.comparison
-    difference = f"{comparison.difference:+.2f} ± {comparison.closed:.2f}" if comparison else NONE
-    verdict = WORDS[comparison.verdict] if comparison else NONE
+    difference = f"{comparison.difference:+.2f} ± {comparison.half:.2f}" if comparison else NONE
+    verdict = WORDS[cell.verdict]
     seeds = f"± {100 * cell.over_seeds.half:.2f} ({len(cell.scores)})" if len(cell.scores) > 1 else NONE
     transductive = ", transductive" if "transductive" in cell.scores[0].measurement.limits else ""
     opened = f"± {100 * cell.opened.half:.2f}"
@@ -75,9 +87,12 @@ def _cell_line(cell: Cell, episodes: int) -> tuple[str, ...]:
 
 
 def _trained(cell: Cell) -> str:
-    if cell.shortfall:
-        return f"{IN_PART}: {cell.shortfall.replace('trained for ', '')}"
-    return f"in full: {', '.join(f'{score.manifest.episodes:,}' for score in cell.scores)} episodes"
+    """Whether the runs are complete, why, and what was changed in them; the same words of several seeds once."""
+    manifests = [score.manifest for score in cell.scores]
+    part = [each for each in manifests if not each.completion.complete]
+    words = [each.changes for each in manifests if each.changes]
+    words += [each.completion.why for each in part or manifests]
+    return f"{IN_PART if part else 'complete'}: {'; '.join(dict.fromkeys(words))}"
 
 
 def pair_lines(results: Results, column: Column) -> Lines | None:
@@ -137,20 +152,28 @@ def minutes_told(manifest: Manifest) -> str:
 
 def summary(results: Results) -> str:
     """How many numbers agree, in a sentence."""
-    if all(cell.published is None for cell in results.cells):
+    if all(number is None for row in results.experiment.rows for number in row.numbers):
         return "The paper prints no numbers for this: compare the shape with what it says."
     compared = [cell for cell in results.cells if cell.comparison is not None]
-    part = [cell for cell in compared if cell.shortfall]
-    whole = [cell.comparison for cell in compared if not cell.shortfall and cell.comparison]
+    part = [cell for cell in compared if not cell.complete]
+    whole = [cell.comparison for cell in compared if cell.complete and cell.comparison]
     counts = {word: sum(each.verdict == word for each in whole) for word in ("agrees", "above", "below")}
-    loosely = len(whole) - sum(counts.values())
+    loosely = sum(each.verdict != "agrees" and each.within_open for each in whole)
     told = (
-        f"Of {len(whole)} numbers from runs trained in full, {counts['agrees']} agree with the paper, {loosely} agree "
-        f"by the open interval only, {counts['above']} lie above and {counts['below']} below."
+        f"Of {len(whole)} published {_numbers(whole)} compared with complete runs, {counts['agrees']} agree, "
+        f"{counts['above']} lie above and {counts['below']} below."
     )
-    in_part = f" {len(part)} numbers are from runs trained in part, which prove nothing yet." if part else ""
-    told = told if whole else "No published number has been compared with a run trained in full yet."
-    return told + in_part + _order(results)
+    told += f" Of those that do not agree, {loosely} lie within the open interval." if loosely else ""
+    one = any(len(cell.scores) == 1 for cell in compared)
+    told += " With one training seed the verdict knows nothing of the spread between trainings." if one else ""
+    in_part = f" {len(part)} {_numbers(part)} from runs in part allow no verdict yet." if part else ""
+    told = told if whole else "No published number has been compared with a complete run yet."
+    beyond = f" {len(results.beyond)} {_numbers(results.beyond)} beyond the paper are listed apart."
+    return told + in_part + (beyond if results.beyond else "") + _order(results)
+
+
+def _numbers(counted: Sequence[object]) -> str:
+    return "number" if len(counted) == 1 else "numbers"
 
 
 def _order(results: Results) -> str:

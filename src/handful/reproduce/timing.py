@@ -103,16 +103,21 @@ def noise_images(seed: int = 0) -> ClassDataset:
 
 
 def time_rows(
-    rows: tuple[TimedRow, ...], seconds: float, say: Callable[[str], None], episodes: int = EPISODES
+    rows: tuple[TimedRow, ...],
+    seconds: float,
+    say: Callable[[str], None],
+    episodes: int = EPISODES,
+    both: bool = True,
 ) -> list[TimedResult]:
-    """Time the rows, each way for at most so many seconds, and tell each."""
+    """Time the rows for at most this many seconds each way, or only by episode, and tell each."""
     dataset = noise_images()
     found = []
     for row in rows:
         model = build(Recipe(width=row.width, learner=row.learner, options=row.options), dataset.image_shape).eval()
-        once = None if row.learner == "maml" else _images_once(model, dataset, seconds, episodes)
+        once = None if row.learner == "maml" or not both else _images_once(model, dataset, seconds, episodes)
         result = TimedResult(row.label, TABLE_4[row.label], _by_episode(model, dataset, seconds, episodes), once)
-        say(f"{row.label}: by episode {_told(result.by_episode)}; images once {_told(result.images_once)}")
+        images_once = f"; images once {_told(result.images_once)}" if both else ""
+        say(f"{row.label}: by episode {_told(result.by_episode)}{images_once}")
         found.append(result)
     return found
 

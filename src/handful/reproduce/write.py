@@ -8,27 +8,36 @@ from pathlib import Path
 from handful._io import write_atomically
 from handful.report.page import Picture, code, figure, heading, page, paragraph, table
 from handful.report.plots import curves_picture
+from handful.reproduce.counts import counts_bytes, digest
 from handful.reproduce.episode_set import EpisodeSet
 from handful.reproduce.plots import beside_picture, curves_of, lines_picture
-from handful.reproduce.results import Results
-from handful.reproduce.tables import Lines, column_lines, manifest_lines, markdown, pair_lines, summary
+from handful.reproduce.results import Results, count_key
+from handful.reproduce.tables import Lines, beyond_lines, column_lines, manifest_lines, markdown, pair_lines, summary
 
 NOTES = (
     "All rows of a column saw the same test episodes, known by their hash. 'Ours' has the paper's kind of interval, "
     "1.96 standard errors over episodes that share images: it says how well the mean over these images is known. "
     "'Open' is half the interval over episodes that share no image (Lafargue et al. 2024), which says what other "
     "images of the same classes might have given. 'Seeds' is half the interval over training runs, with their number. "
-    "None of them speaks of other classes. The difference is ours less the paper's, with both intervals and the "
-    "rounding of print combined; it agrees if zero lies within."
+    "None of them speaks of other classes. The difference is ours less the paper's, with both intervals over episodes, "
+    "the rounding of print and, where there are several training seeds, their standard deviation combined; a complete "
+    "run agrees if zero lies within. A run is complete when patience or its last episode ended it, or when less than "
+    "0.5% of the summed learning rate of its step schedule is left. Only the variants `paper` and `authors` count as "
+    "reproducing the paper, and only with the row's own network."
 )
+BEYOND = "Beyond the paper, on the same episodes; 'adds' names what differs from the authors' recipe:"
 
 
 def write_report(results: Results, out: Path) -> list[Path]:
-    """Write NAME.json, NAME.md and NAME.html into `out`, and NAME.svg, which the Markdown shows; their paths."""
+    """Write the per-episode counts, JSON, a picture if there is anything to show, Markdown and HTML; their paths."""
     name = results.experiment.name
     picture = _picture(results)
+    scored = ((cell.column.title, score) for cell in results.cells for score in cell.scores)
+    counts = counts_bytes((count_key(column, score), score.measurement) for column, score in scored)
+    kept = {"file": f"{name}.counts.safetensors", "sha256": digest(counts)}
     contents = {
-        f"{name}.json": json.dumps(results.as_json(), indent=1, allow_nan=False).encode(),
+        kept["file"]: counts,
+        f"{name}.json": json.dumps({**results.as_json(), "counts": kept}, indent=1, allow_nan=False).encode(),
         **({f"{name}.svg": picture.data} if picture is not None else {}),
         f"{name}.md": as_markdown(results, picture).encode(),
         f"{name}.html": as_page(results, picture).encode(),
@@ -51,9 +60,11 @@ def as_markdown(results: Results, picture: Picture | None) -> str:
     for column in experiment.columns:
         if column not in results.sets:
             continue
-        lines = column_lines(results, column)
-        parts += [f"## {column.title}", *([lines.note] if lines.note else []), markdown(lines)]
+        lines, beyond = column_lines(results, column), beyond_lines(results, column)
+        parts += [f"## {column.title}", *([lines.note] if lines.note else [])]
+        parts += [markdown(lines)] if lines.rows else []
         parts.append(f"{_told(results.sets[column])}.")
+        parts += [BEYOND, markdown(beyond)] if beyond else []
         if (pairs := pair_lines(results, column)) is not None:
             parts += ["Paired differences on these episodes, in points:", markdown(pairs)]
     parts += ["## Runs", markdown(manifest_lines(results)), _computed(results), NOTES]
@@ -71,8 +82,10 @@ def as_page(results: Results, picture: Picture | None) -> str:
     for column in experiment.columns:
         if column in results.sets:
             drawn = results.sets[column]
-            lines = column_lines(results, column)
-            parts += [heading(column.title), *([paragraph(lines.note)] if lines.note else []), _html(lines)]
+            lines, beyond = column_lines(results, column), beyond_lines(results, column)
+            parts += [heading(column.title), *([paragraph(lines.note)] if lines.note else [])]
+            parts += [_html(lines)] if lines.rows else []
+            parts += [paragraph(BEYOND), _html(beyond)] if beyond else []
             parts.append(paragraph(f"{_told(drawn)}; {len(drawn.apart.rows)} episodes without common images."))
             if (pairs := pair_lines(results, column)) is not None:
                 parts += [paragraph("Paired differences on these episodes, in points:"), _html(pairs)]
@@ -105,7 +118,7 @@ def _html(lines: Lines) -> str:
 
 def _caption(results: Results) -> str:
     if not results.experiment.axis:
-        return "Diamonds are the paper's numbers, dots are ours; hollow dots were trained for a part of their episodes."
-    part = [cell for cell in results.cells if cell.shortfall]
+        return "Diamonds are the paper's numbers, dots are ours; hollow dots are from runs in part."
+    part = [cell for cell in results.cells if not cell.complete]
     told = f" {len(part)} of {len(results.cells)} points (hollow) are from runs TRAINED IN PART." if part else ""
     return f"Bands are 95% intervals over test episodes.{told}"

@@ -1,0 +1,84 @@
+"""Embeddings by name, for recipes and the command line: the only list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from handful.embeddings.conv4 import WIDTHS, Norm, conv4
+from handful.embeddings.gnn_net import gnn_net
+from handful.embeddings.plain import PLAIN, plain
+from handful.embeddings.relation_net import RelationEmbedding
+from handful.embeddings.resnet12 import ResNet12, block_size_for
+from handful.embeddings.snail_resnet import snail_resnet
+from handful.errors import InvalidOptionError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a recipe says of its embedding. Networks refuse what they cannot follow, or have one way only."""
+
+    channels: int
+    norm: Norm
+    dropout: float
+    concatenate: bool
+    shrink: bool
+    side: int
+    """Height and width of the images, for networks that depend on it."""
+
+
+Build = Callable[[Wanted], nn.Module]
+
+
+def build_embedding(
+    name: str,
+    channels: int = 3,
+    norm: Norm = "batch",
+    dropout: float = 0.0,
+    concatenate: bool = True,
+    shrink: bool = True,
+    side: int = 84,
+) -> nn.Module:
+    """The paper's convolutional network by its width, or another by its name; only the paper's has two outputs."""
+    if name not in EMBEDDINGS:
+        raise InvalidOptionError(f"There is no embedding '{name}'. Choose one of {', '.join(EMBEDDINGS)}.")
+    return EMBEDDINGS[name](Wanted(channels, norm, dropout, concatenate, shrink, side))
+
+
+def _paper(width: str) -> Build:
+    return lambda it: conv4(width, it.channels, it.norm, it.dropout, it.concatenate, it.shrink)  # type: ignore[arg-type]
+
+
+def _plain(name: str) -> Build:
+    return lambda it: plain(name, it.channels, it.norm, it.dropout)  # type: ignore[arg-type]
+
+
+def _with_batch_norm(name: str, build: Build, own_dropout: bool = False) -> tuple[str, Build]:
+    """A network that has batch norm only, and perhaps the dropout of its original only."""
+
+    def checked(it: Wanted) -> nn.Module:
+        if it.norm != "batch":
+            raise InvalidOptionError(f"{name} comes with batch norm only, but got norm = '{it.norm}'.")
+        if own_dropout and it.dropout:
+            raise InvalidOptionError(f"{name} comes with the dropout of its original, but got dropout = {it.dropout}.")
+        return build(it)
+
+    return name, checked
+
+
+EMBEDDINGS: dict[str, Build] = {
+    **{width: _paper(width) for width in WIDTHS},
+    **{name: _plain(name) for name in PLAIN},
+    **dict(
+        (
+            _with_batch_norm("gnn-net", lambda it: gnn_net(it.channels, it.side), own_dropout=True),
+            _with_batch_norm("relation-net", lambda it: RelationEmbedding(it.channels), own_dropout=True),
+            _with_batch_norm("snail-resnet", lambda it: snail_resnet(it.channels, it.dropout)),
+            _with_batch_norm(
+                "resnet12", lambda it: ResNet12(it.channels, dropout=it.dropout, block_size=block_size_for(it.side))
+            ),
+        )
+    ),
+}

@@ -1,0 +1,65 @@
+"""One process per run: a lock on the run's folder, held while it trains, that says who holds it.
+
+The operating system gives a lock up when its process ends, however it ends, so that nothing is left to clean up after
+`kill -9`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from handful._io import write_atomically
+from handful.errors import HandfulError
+
+LOCK, HOLDER = ".lock", "holder.json"
+
+
+class BusyError(HandfulError):
+    """Another process is at work on the same run or queue."""
+
+
+@contextmanager
+def held(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the folder's lock for the block; refused with the holder's name, unless it is to be waited for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=-1 if wait else 0, poll_interval=1.0 if wait else 0.05)
+    except Timeout as error:
+        raise BusyError(f"{folder.name} is in the hands of {holder(folder)}. Wait for it, or stop it first.") from error
+    try:
+        facts = {"pid": os.getpid(), "host": platform.node()}
+        write_atomically(folder / HOLDER, json.dumps(facts).encode())
+        yield
+    finally:
+        (folder / HOLDER).unlink(missing_ok=True)
+        lock.release()
+
+
+def holder(folder: Path) -> str:
+    """The process that holds the folder's lock, or held it last, in words."""
+    try:
+        facts = json.loads((folder / HOLDER).read_text())
+        return f"process {facts['pid']} on {facts['host']}"
+    except (OSError, ValueError, KeyError):
+        return "another process"
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process holds the folder's lock now."""
+    if not (folder / HOLDER).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
