@@ -59,7 +59,7 @@ def main() -> None:
         if name in rows and _budget(rows[name]) >= options.minutes:
             print(f"{name}: kept from {path}")
         else:
-            rows[name] = _row(name, options, benchmark)
+            rows[name] = {"earlier": _earlier(rows.get(name)), **_row(name, options, benchmark)}
             print(_line(name, rows[name]), flush=True)
         write_atomically(path, json.dumps({**_facts(options), "learners": rows}, indent=1).encode())
         write_atomically(options.out.with_suffix(".md"), _table(options, rows).encode())
@@ -134,6 +134,29 @@ def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Reci
     return replace(recipe, plan=replace(plan, episodes=updates * plan.episodes_per_step)), pace
 
 
+def _earlier(row: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The test figures of trainings that another one took the place of, each with the reason as far as it is known."""
+    if row is None:
+        return []
+    first, test = next(iter(row["test"].items()))
+    return [*row.get("earlier", []), {first: round(100 * test["mean"], 1), "why": "it was trained again for longer"}]
+
+
+def _retrained(rows: dict[str, Any]) -> str:
+    """Which learners were trained again after a test figure of theirs was seen."""
+    told = []
+    for name, row in rows.items():
+        if earlier := row.get("earlier"):
+            figures = ", ".join(str(value) for each in earlier for key, value in each.items() if key != "why")
+            told.append(f"`{name}` ({figures} before: {'; '.join(dict.fromkeys(each['why'] for each in earlier))})")
+    if not told:
+        return "No learner was trained again after its test figure was seen."
+    return (
+        f"Trained again after a test figure was seen, {len(told)} of {len(rows)} learners; the last training is shown, "
+        f"which is not always the best: {', '.join(told)}. The other learners were tested once."
+    )
+
+
 def _budget(row: dict[str, Any]) -> float:
     """The minutes that a learner's training was planned for; rows of older files say only how many it took."""
     return float(row.get("minutes", row["training_minutes"]))
@@ -170,6 +193,8 @@ def _table(options: argparse.Namespace, rows: dict[str, Any]) -> str:
         "",
         f"Made by `python -m benchmarks.omniglot_learners` on {facts['machine']}, torch {torch.__version__}, handful "
         f"{__version__}; the JSON file beside this one holds the command that repeats each training.",
+        "",
+        _retrained(rows),
         "",
         f"| learner | {' | '.join(shots)} | goal (1-shot) | limits | episodes | minutes | threads |",
         f"| --- | {'--- | ' * len(shots)}--- | --- | --- | --- | --- |",

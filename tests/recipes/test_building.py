@@ -28,13 +28,15 @@ def small(recipe: Recipe) -> Recipe:
 
 
 def distinct() -> dict[str, Recipe]:
-    """One recipe for each kind of model: values of options that are only numbers do not change it."""
+    """One recipe for each kind of model: numbers and switches of a learner are tested with the learner itself."""
     found: dict[str, tuple[str, Recipe]] = {}
     for name, entry in NAMED.items():
         recipe = entry.recipe
-        words = {key: value for key, value in recipe.options.items() if not isinstance(value, float)}
-        kind = [recipe.data, recipe.width, recipe.norm, recipe.dropout, recipe.concatenate, recipe.learner, words]
-        found.setdefault(json.dumps([*kind, recipe.max_shot > 1, recipe.plan.optimiser]), (name, recipe))
+        words = {
+            key: value for key, value in recipe.options.items() if isinstance(value, str) or key in ("way", "size")
+        }
+        kind = [recipe.data.partition("-nearest")[0], recipe.width, recipe.norm, recipe.learner, words]
+        found.setdefault(json.dumps(kind), (name, recipe))
     return dict(found.values())
 
 

@@ -13,6 +13,7 @@ import torch
 from handful.cli import main
 from handful.data.table import Benchmark
 from handful.meta.engine import CPU
+from handful.meta.run import load_model
 from handful.meta.train import Progress
 from handful.reproduce.episode_set import draw_set
 from handful.reproduce.experiments import EXPERIMENTS, Column, narrowed
