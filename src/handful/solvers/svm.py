@@ -48,7 +48,7 @@ def svm_dual(
 
     K (..., n, n), one-hot Y (..., n, o), C a number or a tensor that broadcasts over the leading dimensions ->
     A (..., n, o). A primal-dual method with Mehrotra's predictor and corrector (1992) takes at most `steps` steps, of
-    which 15 are mostly enough; each solves the coupled system of `handful.solvers._coupled`. The gradient comes from the
+    which 15 usually suffice; each solves the coupled system of `handful.solvers._coupled`. The gradient comes from the
     optimality conditions, or through all steps, with their lengths and targets as constants.
     """
     require_targets(K, Y)
