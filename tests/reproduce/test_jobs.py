@@ -28,7 +28,7 @@ def silent(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progres
 
 
 def train(job: Job, small: Benchmark, seconds: float = 0.0, content: str = "hash") -> Manifest:
-    return advance(job, small, content, seconds, CPU.device, silent)
+    return advance(job, small, content, seconds, CPU, silent)
 
 
 def short(out: Path, episodes: int = 3, seed: int = 0) -> Job:
@@ -182,7 +182,7 @@ def test_a_run_ends_by_itself_when_it_is_complete_and_goes_on_only_if_asked(smal
     before = (run.folder / LAST).stat().st_mtime_ns
     assert train(run, small).sessions == done.sessions
     assert (run.folder / LAST).stat().st_mtime_ns == before
-    assert advance(run, small, "hash", 0.0, CPU.device, silent, "end").episodes == 40
+    assert advance(run, small, "hash", 0.0, CPU, silent, "end").episodes == 40
 
 
 @pytest.mark.slow

@@ -33,9 +33,9 @@ def made(small: Benchmark, out: Path) -> Results:
     """The results of a 64C run of two episodes, which are all that its recipe plans."""
     run = job("cifar-fs/r2d2-64C/authors", 0, out, Departures(2, validate_every=0))
     run = replace(run, planned=2, recipe=replace(run.recipe, way=5))
-    manifest = advance(run, small, "f" * 64, 0.0, CPU.device, silent)
+    manifest = advance(run, small, "f" * 64, 0.0, CPU, silent)
     drawn = draw_set(small.test, "content", 5, 1, 15, 20, 0)
-    measured = measure(run.folder, drawn, "shot", CPU.device)
+    measured = measure(run.folder, drawn, "shot", CPU)
     assert measured is not None
     table = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C",))
     cell = Cell(table.rows[0], COLUMN, "authors", run.name, None, (Score(manifest, measured, run.folder),))

@@ -16,8 +16,7 @@ from handful.errors import InvalidOptionError
 from handful.recipes.settings import Variant
 
 if TYPE_CHECKING:
-    import torch
-
+    from handful.meta.engine import Engine
     from handful.reproduce.conduct import Options
 
 Target = Literal[
@@ -97,12 +96,12 @@ class Reproduce:
             return self._queue()
         if self.target == "status":
             return self._status()
-        device = prepare(self.device, self.threads).device
+        engine = prepare(self.device, self.threads)
         if self.target == "table4":
             return self._timing()
         if self.target == "estimates":
-            return self._estimates(device)
-        return self._estimate(device) if self.dry_run else self._conduct(device)
+            return self._estimates(engine)
+        return self._estimate(engine) if self.dry_run else self._conduct(engine)
 
     def _check(self) -> None:
         if self.path is not None and self.target not in WITH_PATH:
@@ -151,7 +150,7 @@ class Reproduce:
         _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
         return 0
 
-    def _conduct(self, device: torch.device) -> int:
+    def _conduct(self, engine: Engine) -> int:
         from handful.reproduce.conduct import conduct
         from handful.reproduce.experiments import EXPERIMENTS, narrowed
         from handful.reproduce.tables import summary
@@ -159,13 +158,13 @@ class Reproduce:
         from handful.reproduce.write import write_report
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
-        results = conduct(experiment, self._options(device), _command(), _say, watched)
+        results = conduct(experiment, self._options(engine), _command(), _say, watched)
         for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
         _say(summary(results))
         return 0
 
-    def _options(self, device: torch.device) -> Options:
+    def _options(self, engine: Engine) -> Options:
         from handful.reproduce.conduct import Options
         from handful.reproduce.jobs import Departures
 
@@ -186,21 +185,21 @@ class Reproduce:
             test_episodes=self.test_episodes,
             test_episodes_of=tuple(_pair("--test-episodes-of", pair) for pair in self.test_episodes_of),
             checkpoint=self.checkpoint,
-            device=device,
+            engine=engine,
         )
 
-    def _estimate(self, device: torch.device) -> int:
+    def _estimate(self, engine: Engine) -> int:
         from handful.reproduce.experiments import EXPERIMENTS, narrowed
         from handful.reproduce.forecast import forecast
 
-        for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(device)):
+        for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)):
             _say(line)
         return 0
 
-    def _estimates(self, device: torch.device) -> int:
+    def _estimates(self, engine: Engine) -> int:
         from handful.reproduce.estimates import price_all, write_estimates
 
-        priced = price_all(self._options(device), self.only, _say)
+        priced = price_all(self._options(engine), self.only, _say)
         for path in write_estimates(priced, self.out, _command()):
             _say(f"Written to {path}")
         return 0

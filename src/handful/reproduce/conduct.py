@@ -7,21 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError
-from handful.meta.engine import CPU
+from handful.meta.engine import CPU, Engine
 from handful.recipes import NAMED
-from handful.reproduce.episode_set import EpisodeSet, content_hash, draw_set
-from handful.reproduce.experiments import Column, Experiment
+from handful.reproduce.episode_set import content_hash, draw_set
+from handful.reproduce.experiments import Experiment
 from handful.reproduce.guard import check_splits
 from handful.reproduce.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
 from handful.reproduce.lock import BusyError
 from handful.reproduce.manifest import Manifest, machine, now, versions
 from handful.reproduce.measure import Checkpoint, measure
-from handful.reproduce.results import Cell, Results, Score
+from handful.reproduce.results import Cell, Results, Score, Sets
 from handful.reproduce.tables import minutes_told
 
 Say = Callable[[str], None]
@@ -44,7 +42,7 @@ class Options:
     """Fewer, the first of them, for recipes whose name contains a word."""
     test_seed: int = 0
     checkpoint: Checkpoint = "shot"
-    device: torch.device = CPU.device
+    engine: Engine = CPU
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,11 @@ class Source:
 
 def conduct(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
     """Train as far as the time allows, then test every run and compare."""
-    sources, missing = load_sources(experiment, say)
     planned = plan_cells(experiment, options)
+    sources, missing = load_sources(planned, say)
     jobs = wanted_jobs(planned, sources)
     manifests = train_all(jobs, sources, options, say, watch)
-    sets = draw_sets(experiment, sources, options, say)
+    sets = draw_sets(planned, sources, options, say)
     cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [why_not(cell, options) for cell, own in planned if not own]
@@ -110,11 +108,11 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     return planned
 
 
-def load_sources(experiment: Experiment, say: Say) -> tuple[dict[str, Source], dict[str, str]]:
+def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], dict[str, str]]:
     """The data sets that are there, checked; and for those that are not, what to type."""
     sources: dict[str, Source] = {}
     missing: dict[str, str] = {}
-    for name in dict.fromkeys(column.data for column in experiment.columns):
+    for name in dict.fromkeys(each.recipe.data for _, own in planned for each in own):
         try:
             benchmark = data.load(name)
         except DataError as error:
@@ -145,7 +143,7 @@ def train_all(
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
         name = f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}"
-        kind = (share, options.device, watch, options.until, options.wait)
+        kind = (share, options.engine, watch, options.until, options.wait)
         try:
             manifests[each.folder] = advance(each, source.benchmark, source.content, *kind)
         except BusyError as error:
@@ -167,32 +165,31 @@ def _told(manifest: Manifest) -> str:
     return f"{changes}{manifest.completion} (minutes of training: {minutes_told(manifest)})"
 
 
-def draw_sets(
-    experiment: Experiment, sources: dict[str, Source], options: Options, say: Say
-) -> dict[Column, EpisodeSet]:
-    """The test episodes of each column, the same for all rows."""
-    sets = {}
-    for column in experiment.columns:
-        if column.data in sources:
-            source = sources[column.data]
-            test = source.benchmark.test
-            query = column.query(int(test.counts.min()))
-            sets[column] = draw_set(
-                test, source.content, column.way, column.shot, query, options.test_episodes, options.test_seed
-            )
-            short = sets[column].digest[:12]
-            say(f"{column.title}: {options.test_episodes:,} episodes, {query} queries a class, hash {short}")
+def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
+    """The test episodes of each column, the same images for all rows, in the pixels that a row was trained on."""
+    sets: Sets = {}
+    for kind in dict.fromkeys((cell.column, each.recipe.data) for cell, own in planned for each in own):
+        column, name = kind
+        if name not in sources:
+            continue
+        test, content = sources[name].benchmark.test, sources[name].content
+        query = column.query(int(test.counts.min()))
+        count, seed = options.test_episodes, options.test_seed
+        sets[kind] = draw_set(test, content, column.way, column.shot, query, count, seed)
+        pixels = "" if name == column.data else f" of {name}"
+        say(f"{column.title}: {count:,} episodes{pixels}, {query} queries per class, hash {sets[kind].digest[:12]}")
     return sets
 
 
 def _scores(
-    cell: Cell, runs: tuple[Job, ...], sets: dict[Column, EpisodeSet], manifests: dict[Path, Manifest], options: Options
+    cell: Cell, runs: tuple[Job, ...], sets: Sets, manifests: dict[Path, Manifest], options: Options
 ) -> tuple[Score, ...]:
     found = []
     for each in runs:
-        if each.folder in manifests and cell.column in sets:
+        kind = (cell.column, each.recipe.data)
+        if each.folder in manifests and kind in sets:
             first = next((count for word, count in options.test_episodes_of if word in each.name), 0)
-            measured = measure(each.folder, sets[cell.column], options.checkpoint, options.device, first)
+            measured = measure(each.folder, sets[kind], options.checkpoint, options.engine, first)
             if measured is not None:
                 run = manifests[each.folder]  # which may fill another row too, under another name
                 own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
 from torch import nn
 
 from handful.data.table import Benchmark
@@ -177,7 +176,7 @@ def advance(
     benchmark: Benchmark,
     content: str,
     seconds: float,
-    device: torch.device,
+    engine: Engine,
     watch: Watch,
     until: Until = "complete",
     wait: bool = False,
@@ -188,13 +187,13 @@ def advance(
     result too, and the manifest says so. A run that another process trains is refused, or waited for.
     """
     with held(job.folder, wait):
-        return _advance(job, benchmark, content, seconds, device, watch, until)
+        return _advance(job, benchmark, content, seconds, engine, watch, until)
 
 
 def _advance(
-    job: Job, benchmark: Benchmark, content: str, seconds: float, device: torch.device, watch: Watch, until: Until
+    job: Job, benchmark: Benchmark, content: str, seconds: float, engine: Engine, watch: Watch, until: Until
 ) -> Manifest:
-    run = Run(job.folder, job.recipe, benchmark, Engine(device))
+    run = Run(job.folder, job.recipe, benchmark, engine)
     _resume(run) if (job.folder / RECIPE).exists() else run.start()
     base = Manifest(
         job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered

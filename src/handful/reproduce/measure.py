@@ -62,7 +62,7 @@ def checkpoint_of(folder: Path, way: int, shot: int, which: Checkpoint) -> Path 
 
 
 def measure(
-    folder: Path, episodes: EpisodeSet, which: Checkpoint, device: torch.device, first: int = 0
+    folder: Path, episodes: EpisodeSet, which: Checkpoint, engine: Engine, first: int = 0
 ) -> Measurement | None:
     """Test a run on these episodes, or read the record of a test of the same checkpoint on the same episodes.
 
@@ -79,7 +79,7 @@ def measure(
     if known is not None:
         return known
     trained = read_run(path)
-    measured = _measure(trained, episodes, path.stem, device, count)
+    measured = _measure(trained, episodes, path.stem, engine, count)
     facts = {
         "key": key,
         "queries": measured.queries,
@@ -95,12 +95,12 @@ def measure(
     return measured
 
 
-def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, device: torch.device, count: int) -> Measurement:
-    model, dataset = trained.model.to(device), episodes.dataset
+def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, engine: Engine, count: int) -> Measurement:
+    model, dataset = trained.model.to(engine.device), episodes.dataset
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
-    check_model(model, sampler[0].to(device))
+    check_model(model, sampler[0].to(engine.device))
     pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
-    done = evaluate(model, sampler, count, engine=Engine(device), pool=pool)
+    done = evaluate(model, sampler, count, engine=engine, pool=pool)
     few = episodes.apart
     apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
     queries, queries_apart = episodes.way * episodes.query, episodes.way * few.query

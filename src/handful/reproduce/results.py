@@ -221,13 +221,17 @@ def pair(first: Cell, second: Cell) -> Pair:
     )
 
 
+Sets = dict[tuple[Column, str], EpisodeSet]
+"""Test episodes by column and by the name of the data set whose pixels they have."""
+
+
 @dataclass(frozen=True)
 class Results:
     """An experiment's outcome."""
 
     experiment: Experiment
     cells: tuple[Cell, ...]
-    sets: dict[Column, EpisodeSet]
+    sets: Sets
     missing: tuple[str, ...]
     """What could not be done, and why."""
     command: str
@@ -244,6 +248,15 @@ class Results:
     def beyond(self) -> tuple[Cell, ...]:
         """The cells of all others."""
         return tuple(cell for cell in self.cells if not cell.reproduces)
+
+    def drawn(self, column: Column) -> EpisodeSet | None:
+        """The test episodes of a column, in the pixels of its first row; None where the data is not there."""
+        return next((drawn for (own, _), drawn in self.sets.items() if own == column), None)
+
+    def episodes(self, column: Column) -> int:
+        """How many test episodes a column has."""
+        drawn = self.drawn(column)
+        return drawn.episodes if drawn else 0
 
     def filled(self, column: Column) -> list[Cell]:
         """The cells of a column that have a result."""
@@ -284,12 +297,16 @@ class Results:
             "command": self.command,
             "versions": self.versions,
             "machine": self.machine,
-            "test_episodes": {column.title: _set_facts(drawn) for column, drawn in self.sets.items()},
+            "test_episodes": {_set_title(*kind): _set_facts(drawn) for kind, drawn in self.sets.items()},
             "cells": [cell.as_json() for cell in self.reproducing],
             "beyond_the_paper": [cell.as_json() for cell in self.beyond],
             "pairs": [each.as_json() for each in self.pairs()],
             "missing": list(self.missing),
         }
+
+
+def _set_title(column: Column, data: str) -> str:
+    return column.title if data == column.data else f"{column.title}, pixels of {data}"
 
 
 def _set_facts(drawn: EpisodeSet) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Lines:
 def column_lines(results: Results, column: Column) -> Lines:
     """All rows of one column that reproduce the paper, beside its numbers."""
     cells = [cell for cell in results.reproducing if cell.column == column]
-    rows, note = _told_once([_cell_line(cell, results.sets[column].episodes) for cell in cells])
+    rows, note = _told_once([_cell_line(cell, results.episodes(column)) for cell in cells])
     return Lines(column.title, *_filled(HEAD, rows), _strong(cells), note)
 
 
@@ -44,7 +44,7 @@ def beyond_lines(results: Results, column: Column) -> Lines | None:
     cells = [cell for cell in results.beyond if cell.column == column]
     if not cells:
         return None
-    episodes = results.sets[column].episodes
+    episodes = results.episodes(column)
     rows: list[tuple[str, ...]] = []
     for cell in cells:
         name, paper, ours, opened, seeds, _, _, trained = _cell_line(cell, episodes)
@@ -100,7 +100,7 @@ def pair_lines(results: Results, column: Column) -> Lines | None:
     pairs = results.against_reference(column)
     if not pairs:
         return None
-    episodes = results.sets[column].episodes
+    episodes = results.episodes(column)
     return Lines(column.title, *_filled(PAIR_HEAD, [_pair_line(pair, episodes) for pair in pairs]))
 
 

@@ -58,12 +58,12 @@ def as_markdown(results: Results, picture: Picture | None) -> str:
     if picture is not None:
         parts.append(f"![{picture.text}]({experiment.name}.svg)\n\n{_caption(results)}")
     for column in experiment.columns:
-        if column not in results.sets:
+        if (drawn := results.drawn(column)) is None:
             continue
         lines, beyond = column_lines(results, column), beyond_lines(results, column)
         parts += [f"## {column.title}", *([lines.note] if lines.note else [])]
         parts += [markdown(lines)] if lines.rows else []
-        parts.append(f"{_told(results.sets[column])}.")
+        parts.append(f"{_told(drawn)}.")
         parts += [BEYOND, markdown(beyond)] if beyond else []
         if (pairs := pair_lines(results, column)) is not None:
             parts += ["Paired differences on these episodes, in points:", markdown(pairs)]
@@ -80,8 +80,7 @@ def as_page(results: Results, picture: Picture | None) -> str:
     if picture is not None:
         parts.append(figure(picture, f"Accuracy on test classes. {_caption(results)}"))
     for column in experiment.columns:
-        if column in results.sets:
-            drawn = results.sets[column]
+        if (drawn := results.drawn(column)) is not None:
             lines, beyond = column_lines(results, column), beyond_lines(results, column)
             parts += [heading(column.title), *([paragraph(lines.note)] if lines.note else [])]
             parts += [_html(lines)] if lines.rows else []
