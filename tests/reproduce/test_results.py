@@ -49,7 +49,9 @@ def cell(label: str, *scores: Score, variant: str = "authors") -> Cell:
 def results(tiny: Benchmark, *cells: Cell, experiment: Experiment = TABLE) -> Results:
     drawn = draw_set(tiny.test, "content", 5, 1, 4, 10, 0)
     machine: dict[str, str | int] = {"processor": "abacus", "threads": 1, "gpu": "none"}
-    return Results(experiment, cells, {COLUMN: drawn}, ("SNAIL: quoted",), "handful", "now", {"torch": "2"}, machine)
+    return Results(
+        experiment, cells, {(COLUMN, COLUMN.data): drawn}, ("SNAIL: quoted",), "handful", "now", {"torch": "2"}, machine
+    )
 
 
 def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
@@ -71,7 +73,7 @@ def test_a_row_tested_on_fewer_episodes_is_paired_on_those_and_says_so(tiny: Ben
     both = pair(cell("MAML", fewer), ridge)
     assert (both.closed.n, both.closed.mean) == (7, pytest.approx(-0.13))
     made = results(tiny, ridge, cell("MAML", fewer))
-    assert made.sets[COLUMN].episodes == 10
+    assert made.episodes(COLUMN) == 10
     assert [row[0] for row in column_lines(made, COLUMN).rows][1] == "MAML · authors, first 7 episodes"
     lines = pair_lines(made, COLUMN)
     assert lines is not None
@@ -316,3 +318,11 @@ def test_the_spread_over_seeds_enters_the_verdict(tiny: Benchmark) -> None:
     assert (alone.verdict, several.verdict) == ("above", "agrees")
     assert "With one training seed the verdict knows nothing" in summary(results(tiny, alone))
     assert "With one training seed" not in summary(results(tiny, several))
+
+
+def test_episodes_with_other_pixels_of_the_same_images_are_named_apart(tiny: Benchmark) -> None:
+    made = results(tiny, cell("R2-D2 (64C)", score(0.63)))
+    (drawn,) = made.sets.values()
+    both = replace(made, sets={**made.sets, (COLUMN, f"{COLUMN.data}-nearest"): drawn})
+    assert list(both.as_json()["test_episodes"]) == [COLUMN.title, f"{COLUMN.title}, pixels of {COLUMN.data}-nearest"]
+    assert both.drawn(COLUMN) == drawn

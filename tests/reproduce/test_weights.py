@@ -39,7 +39,9 @@ def made(small: Benchmark, out: Path) -> Results:
     assert measured is not None
     table = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C",))
     cell = Cell(table.rows[0], COLUMN, "authors", run.name, None, (Score(manifest, measured, run.folder),))
-    return Results(table, (cell,), {COLUMN: drawn}, (), "handful reproduce table1", "now", {"torch": "2"}, {})
+    return Results(
+        table, (cell,), {(COLUMN, COLUMN.data): drawn}, (), "handful reproduce table1", "now", {"torch": "2"}, {}
+    )
 
 
 @pytest.mark.slow
