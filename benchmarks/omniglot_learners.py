@@ -33,8 +33,8 @@ from handful.meta.features import embed_pool
 from handful.meta.run import Run, build
 from handful.meta.state import TrainingState
 from handful.meta.train import train
-from handful.recipes import Recipe
-from handful.recipes.learners import QUICK
+from handful.paper.recipes import Recipe
+from handful.paper.recipes.learners import QUICK
 
 TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}
 TARGET = 0.90

@@ -22,7 +22,7 @@ from handful.meta.model import FewShotModel
 from handful.meta.run import Run, read_recipe, validation_queries
 from handful.meta.state import TrainingState
 from handful.meta.train import seeded, train
-from handful.recipes import Recipe
+from handful.paper.recipes import Recipe
 
 
 def fresh(dropout: float = 0.0) -> FewShotModel:

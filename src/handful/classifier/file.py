@@ -18,8 +18,8 @@ from handful.classifier.heads import maker
 from handful.embeddings.preprocessing import preprocessing_from_json
 from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.meta.config import recipe_from_json
 from handful.meta.run import TrainedModel, build
-from handful.recipes import recipe_from_json
 from handful.solvers.factor import restored_factor
 
 KIND = "classifier"

@@ -26,7 +26,7 @@ class Demo:
 
     def run(self) -> int:
         """Run it and say where the report is."""
-        from handful.demo import demonstrate
+        from handful.cli.demonstration import demonstrate
 
         prepare("cpu", self.threads)
         report = demonstrate(self.out, self.episodes, self.train_episodes, self.seed, watched, print)

@@ -27,7 +27,7 @@ from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
 from handful.cli.train import Train
 from handful.errors import HandfulError
-from handful.recipes import named_recipe
+from handful.paper.recipes import named_recipe
 
 Command = Fit | Predict | Add | Forget | Inspect | Demo | Train | Evaluate | Data | Recipes | Reproduce
 

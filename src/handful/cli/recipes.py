@@ -21,7 +21,7 @@ class Recipes:
         if self.show:
             return _show(self.show)
         from handful.errors import InvalidOptionError
-        from handful.recipes import NAMED
+        from handful.paper.recipes import NAMED
 
         chosen = {name: entry for name, entry in NAMED.items() if self.part in name}
         if not chosen:
@@ -38,8 +38,8 @@ class Recipes:
 
 def _show(name: str) -> int:
     from handful.learners.registry import default_options
-    from handful.recipes import NAMED, named_recipe
-    from handful.recipes.provenance import values_of
+    from handful.paper.recipes import NAMED, named_recipe
+    from handful.paper.recipes.provenance import values_of
 
     recipe = named_recipe(name)
     rows = [(v.field, _written(v.value), v.source) for v in values_of(NAMED[name], default_options(recipe.learner))]

@@ -13,11 +13,11 @@ from tyro.conf import Positional
 from handful.cli.machine import Device, prepare
 from handful.cli.progress import watched
 from handful.errors import InvalidOptionError
-from handful.recipes.settings import Variant
+from handful.paper.recipes.settings import Variant
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
-    from handful.reproduce.conduct import Options
+    from handful.paper.rerun import Options
 
 Target = Literal[
     "table1",
@@ -119,7 +119,7 @@ class Reproduce:
             )
 
     def _verify(self) -> int:
-        from handful.reproduce.verify import reports_below, verify
+        from handful.paper.verify import reports_below, verify
 
         verified = [verify(path) for path in reports_below(self.path or self.out)]
         for each in verified:
@@ -130,7 +130,7 @@ class Reproduce:
         return 2 if wrong else 0
 
     def _queue(self) -> int:
-        from handful.reproduce.queue import work_off
+        from handful.paper.queue import work_off
 
         if self.path is None or self.processes < 1:
             raise InvalidOptionError("queue takes a file of commands, and --processes of at least 1.")
@@ -139,7 +139,7 @@ class Reproduce:
         return 2 if failed else 0
 
     def _status(self) -> int:
-        from handful.reproduce.status import runs_below
+        from handful.paper.status import runs_below
 
         found = runs_below(self.out)
         for each in found:
@@ -151,11 +151,11 @@ class Reproduce:
         return 0
 
     def _conduct(self, engine: Engine) -> int:
-        from handful.reproduce.conduct import conduct
-        from handful.reproduce.experiments import EXPERIMENTS, narrowed
-        from handful.reproduce.tables import summary
-        from handful.reproduce.weights import keep_weights
-        from handful.reproduce.write import write_report
+        from handful.paper.experiments import EXPERIMENTS, narrowed
+        from handful.paper.rerun import conduct
+        from handful.paper.tables import summary
+        from handful.paper.weights import keep_weights
+        from handful.paper.write import write_report
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
         results = conduct(experiment, self._options(engine), _command(), _say, watched)
@@ -165,8 +165,8 @@ class Reproduce:
         return 0
 
     def _options(self, engine: Engine) -> Options:
-        from handful.reproduce.conduct import Options
-        from handful.reproduce.jobs import Departures
+        from handful.paper.jobs import Departures
+        from handful.paper.rerun import Options
 
         return Options(
             out=self.out,
@@ -189,15 +189,15 @@ class Reproduce:
         )
 
     def _estimate(self, engine: Engine) -> int:
-        from handful.reproduce.experiments import EXPERIMENTS, narrowed
-        from handful.reproduce.forecast import forecast
+        from handful.paper.experiments import EXPERIMENTS, narrowed
+        from handful.paper.forecast import forecast
 
         for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)):
             _say(line)
         return 0
 
     def _estimates(self, engine: Engine) -> int:
-        from handful.reproduce.estimates import price_all, write_estimates
+        from handful.paper.estimates import price_all, write_estimates
 
         priced = price_all(self._options(engine), self.only, _say)
         for path in write_estimates(priced, self.out, _command()):
@@ -205,9 +205,9 @@ class Reproduce:
         return 0
 
     def _timing(self) -> int:
-        from handful.reproduce.forecast import time_told
-        from handful.reproduce.timing import ROWS, time_rows
-        from handful.reproduce.timing_report import write_timing
+        from handful.paper.forecast import time_told
+        from handful.paper.table4 import ROWS, time_rows
+        from handful.paper.table4_report import write_timing
 
         rows = tuple(
             row for row in ROWS if not self.only or any(word.lower() in row.label.lower() for word in self.only)

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from handful.cli.machine import Device, prepare
 from handful.cli.progress import validation_line
-from handful.recipes import Recipe, parse_options
+from handful.meta.config import Recipe, parse_options
+
+if TYPE_CHECKING:
+    from handful.meta.run import Run
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,23 @@ class Train:
 
     def run(self) -> int:
         """Train, showing a progress bar on a terminal; prints where the run is and its best scores."""
-        from tqdm import tqdm
-
+        from handful.meta.lock import held
         from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
-        from handful.reproduce.manifest import record_by_hand
 
         engine = prepare(self.device, self.threads)
         resuming = self.resume and (self.out / RECIPE).exists()
         recipe = read_recipe(self.out) if resuming else self._recipe()
         run = Run(self.out, recipe, benchmark_of(recipe), engine)
-        run.resume() if resuming else run.start()
-        record = record_by_hand(run)
+        with held(self.out):
+            run.resume() if resuming else run.start()
+            return self._train(run)
+
+    def _train(self, run: Run) -> int:
+        from tqdm import tqdm
+
+        from handful.meta.manifest import record_by_hand
+
+        recipe, record = run.recipe, record_by_hand(run, self._name(run.recipe))
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
         with (
             stop_requests() as requests,
@@ -74,6 +83,14 @@ class Train:
         onwards = f"handful evaluate {self.out}" if run.state.finished else f"handful train --out {self.out} --resume"
         print(f"Saved in {self.out}. Next: {onwards}")
         return 128 + requests[0] if requests else 0
+
+    def _name(self, recipe: Recipe) -> str:
+        """The recipe's name, if no flag changed anything but its seed."""
+        from handful.paper.recipes import NAMED
+
+        named = NAMED.get(self.recipe_name)
+        same = named is not None and named.recipe == dataclasses.replace(recipe, seed=named.recipe.seed)
+        return self.recipe_name if same else ""
 
     def _recipe(self) -> Recipe:
         return dataclasses.replace(self.recipe, options={**self.recipe.options, **parse_options(self.set)})

@@ -1,0 +1,216 @@
+"""What a run was: data, recipe, seed, versions, episodes, time and machine, written beside it while it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from handful import __version__
+from handful._io import write_atomically
+from handful.data.table import Benchmark
+from handful.errors import CheckpointError, DataError
+from handful.meta.completeness import Completion, completion
+from handful.meta.config import Recipe
+from handful.meta.run import RECIPE, Run
+
+MANIFEST = "manifest.json"
+CHUNK = 500
+"""Images hashed at once."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A stretch of training without interruption."""
+
+    begun: str
+    seconds: float | None
+    """None for training that left no record of its time."""
+    first: int
+    last: int
+    versions: dict[str, str]
+    machine: dict[str, str | int]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is needed to repeat a run, and how it went."""
+
+    name: str
+    recipe: Recipe
+    planned: int
+    """Episodes that the named recipe plans for, before any cut asked for here."""
+    data: str
+    content: str
+    sessions: tuple[Session, ...] = ()
+    finished: bool = False
+    failure: str = ""
+    changes: str = ""
+    """In what the run departs from the recipe of its name."""
+    altered: bool = False
+    """Whether these departures change what is trained: another network or another course of the learning rate."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes trained so far."""
+        return self.sessions[-1].last if self.sessions else 0
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, over all sessions that recorded it."""
+        return sum(session.seconds or 0.0 for session in self.sessions)
+
+    @property
+    def untimed(self) -> int:
+        """Episodes of which no time was recorded."""
+        return sum(session.last - session.first for session in self.sessions if session.seconds is None)
+
+    @property
+    def completion(self) -> Completion:
+        """Whether the run is complete by the whole recipe's plan, not by a shorter one that was asked for here."""
+        plan = self.recipe.plan
+        impatient = self.finished and self.episodes < plan.episodes
+        if plan.schedule == "cosine" and plan.episodes < self.planned and self.finished and not impatient:
+            short = f"{self.episodes:,} of {self.planned:,} episodes, with a cosine schedule of that length"
+            return Completion(False, short)
+        if plan.schedule != "cosine":
+            plan = replace(plan, episodes=max(plan.episodes, self.planned))
+        return completion(plan, self.episodes, impatient, self.failure)
+
+    @property
+    def shortfall(self) -> str:
+        """In what the run falls short of its recipe, in words; empty if in nothing."""
+        part = "" if self.completion.complete else self.completion.why
+        return "; ".join(words for words in (self.changes, part) if words)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the derived ones included."""
+        derived = {
+            "episodes": self.episodes,
+            "seconds": round(self.seconds, 1),
+            "complete": self.completion.complete,
+            "completion": str(self.completion),
+            "shortfall": self.shortfall,
+        }
+        return {**asdict(self), "recipe": self.recipe.as_json(), "seed": self.recipe.seed, **derived}
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """What computed it."""
+    return {
+        "handful": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def machine() -> dict[str, str | int]:
+    """Where it was computed: processor, cores, threads, system."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it into a run's folder."""
+    write_atomically(folder / MANIFEST, json.dumps(manifest.as_json(), indent=1).encode())
+
+
+class Record:
+    """Keeps the manifest of a run up to date while it trains; made before the training, after `Run.resume`."""
+
+    def __init__(self, base: Manifest, run: Run) -> None:
+        self.base, self.run = base, run
+        self.sessions = read_sessions(run.folder, base.content) or _unrecorded(run)
+        self.first, self.begun, self.clock = run.state.episode, now(), time.perf_counter()
+        self.failure = ""
+
+    def write(self) -> Manifest:
+        """Write and return the manifest as things stand."""
+        last, seconds = self.run.state.episode, time.perf_counter() - self.clock
+        here = Session(self.begun, round(seconds, 2), self.first, last, versions(), machine())
+        sessions = (*self.sessions, here) if last > self.first else self.sessions
+        manifest = replace(self.base, sessions=sessions, finished=self.run.state.finished, failure=self.failure)
+        write_manifest(self.run.folder, manifest)
+        return manifest
+
+
+def record_by_hand(run: Run, name: str) -> Record:
+    """The record of a run that a person started, under the name of its recipe; without one, the name it had."""
+    benchmark, planned = run.benchmark, run.recipe.plan.episodes
+    return Record(
+        Manifest(name or _known_name(run.folder), run.recipe, planned, benchmark.name, content_hash(benchmark)), run
+    )
+
+
+def _known_name(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / MANIFEST).read_text())["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "none"
+
+
+def content_hash(benchmark: Benchmark) -> str:
+    """SHA-256 of all that a run can see of a benchmark: the classes and pixels of its three splits."""
+    hasher = hashlib.sha256()
+    for dataset in (benchmark.train, benchmark.val, benchmark.test):
+        hasher.update(repr((dataset.name, dataset.classes, dataset.counts.tolist(), dataset.image_shape)).encode())
+        for start in range(0, len(dataset.rows), CHUNK):
+            pixels = dataset.gather(dataset.rows[start : start + CHUNK]).movedim(-3, -1).contiguous()
+            hasher.update(pixels.numpy().data)
+    return hasher.hexdigest()
+
+
+def _unrecorded(run: Run) -> tuple[Session, ...]:
+    """A session for what was trained without a manifest: its recipe and episodes are known, its time is not."""
+    if not run.state.episode:
+        return ()
+    facts = json.loads((run.folder / RECIPE).read_text())
+    known = {name: str(facts[name]) for name in ("handful", "torch") if name in facts}
+    return (Session("unknown", None, 0, run.state.episode, known, {"processor": "unknown", "threads": 0}),)
+
+
+def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:
+    """The sessions of a run so far, none if it has no manifest yet; a run on other data than `content` is refused."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return ()
+    try:
+        facts = json.loads(path.read_text())
+        if facts["content"] != content:
+            raise DataError(
+                f"The run in {folder} was trained on other images or another split (data hash "
+                f"{facts['content'][:12]}, now {content[:12]}). Give another --out, or remove the run."
+            )
+        return tuple(Session(**session) for session in facts["sessions"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. Remove it to lose only the record of times.") from error

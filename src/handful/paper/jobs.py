@@ -1,0 +1,226 @@
+"""The runs that an experiment needs: one folder a recipe and seed, trained as far as the time allows, resumable.
+
+A run is known by its recipe: one that was made by hand is taken for an experiment's own when its folder, whatever its
+name, stands beside the others and its recipe is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from handful.data.table import Benchmark
+from handful.errors import CheckpointError, DivergedError
+from handful.meta.checkpoint import read_checkpoint
+from handful.meta.completeness import complete_at
+from handful.meta.config import Plan
+from handful.meta.engine import Engine
+from handful.meta.lock import held
+from handful.meta.manifest import Manifest, Record
+from handful.meta.run import LAST, RECIPE, Run, build, read_recipe
+from handful.meta.train import Progress
+from handful.paper.recipes import NAMED, Recipe
+from handful.paper.recipes.settings import Schedule, Width
+
+Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
+"""Shows a named training of so many episodes while it passes the progress on."""
+NOTE_SECONDS = 60.0
+"""Longest time between two records of a run's progress."""
+Until = Literal["complete", "end"]
+"""Where training stops by itself: when the run is complete, or at the end of its plan."""
+
+
+@dataclass(frozen=True)
+class Departures:
+    """A smaller experiment than the recipes': what to change in all of them. All is told in the report."""
+
+    episodes: int = 0
+    """Cut short here; 0 for no cut."""
+    episodes_of: tuple[tuple[str, int], ...] = ()
+    """Another cut for recipes whose name contains a word; the first that does counts."""
+    width: Width | None = None
+    schedule: Schedule | None = None
+    validate_every: int | None = None
+    """0 for no validation."""
+
+    def cut(self, name: str) -> int:
+        """Where to cut the recipe of this name."""
+        return next((episodes for word, episodes in self.episodes_of if word in name), self.episodes)
+
+    def applied(self, name: str, recipe: Recipe) -> tuple[Recipe, str]:
+        """The changed recipe, and what changed in it, its length apart, in words."""
+        plan, words = recipe.plan, []
+        if self.width is not None and self.width != recipe.width:
+            words.append(f"{self.width} in place of {recipe.width}")
+        if self.schedule is not None and self.schedule != plan.schedule:
+            words.append(f"{self.schedule} in place of {plan.schedule} schedule")
+            plan = replace(plan, schedule=self.schedule)
+        if self.validate_every is not None and self.validate_every != plan.validate_every:
+            words.append(
+                f"validated every {self.validate_every:,} episodes" if self.validate_every else "not validated"
+            )
+            plan = replace(plan, validate_every=_whole_steps(self.validate_every, plan))
+        if 0 < (cut := self.cut(name)) < plan.episodes:
+            plan = replace(plan, episodes=_whole_steps(cut, plan))
+        return replace(recipe, width=self.width or recipe.width, plan=plan), "; ".join(words)
+
+
+def _whole_steps(episodes: int, plan: Plan) -> int:
+    return -(-episodes // plan.episodes_per_step) * plan.episodes_per_step
+
+
+AS_IT_IS = Departures()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to make: a named recipe with a seed, perhaps changed, and its folder."""
+
+    name: str
+    recipe: Recipe
+    planned: int
+    changes: str
+    folder: Path
+    altered: bool = False
+    """Whether the changes make it another network or another course of the learning rate than the recipe's."""
+
+    @property
+    def whole_plan(self) -> Plan:
+        """The plan that the run is measured by: a step schedule that is only cut short keeps the recipe's length."""
+        plan = self.recipe.plan
+        return plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, self.planned))
+
+    @property
+    def key(self) -> str:
+        """The same for all runs of one recipe and seed, whatever their name."""
+        return _short_hash(self.recipe)
+
+
+def job(name: str, seed: int, out: Path, departures: Departures = AS_IT_IS) -> Job:
+    """The run of a named recipe."""
+    named = NAMED[name].recipe
+    recipe, changes = departures.applied(name, replace(named, seed=seed))
+    changes = "; ".join(words for words in (changes, _instance_norm(recipe)) if words)
+    altered = (recipe.width, recipe.plan.schedule) != (named.width, named.plan.schedule)
+    return Job(name, recipe, named.plan.episodes, changes, _folder(out / "runs", name, recipe), altered)
+
+
+def _instance_norm(recipe: Recipe) -> str:
+    """A warning where group norm is left with one channel per group, as it is with 32 groups of 32 channels."""
+    if not recipe.norm.startswith("group") or recipe.width != "32C":
+        return ""
+    modules = build(recipe, (3, 32, 32)).modules()
+    alone = any(isinstance(each, nn.GroupNorm) and each.num_groups == each.num_channels for each in modules)
+    return "one channel per group, so that group norm is instance norm" if alone else ""
+
+
+def _folder(runs: Path, name: str, recipe: Recipe) -> Path:
+    """Where the run is: under its own name, else any folder whose recipe is the same, else where it will be."""
+    own = runs / f"{name.replace('/', '--')}-{_short_hash(recipe)}"
+    if (own / RECIPE).exists():
+        return own
+    return next((path.parent for path in sorted(runs.glob(f"*/{RECIPE}")) if _has(path.parent, recipe)), own)
+
+
+def _has(folder: Path, recipe: Recipe) -> bool:
+    try:
+        return read_recipe(folder) == recipe
+    except CheckpointError:  # a run of another version, which is no run of this recipe
+        return False
+
+
+def _short_hash(recipe: Recipe) -> str:
+    """Eight digits that change with any choice that is not a default: a new knob leaves old runs their names."""
+    plain, default = recipe.as_json(), Recipe().as_json()
+    plan = {key: value for key, value in plain["plan"].items() if value != default["plan"][key]}
+    chosen = {key: value for key, value in plain.items() if value != default[key]} | {"plan": plan}
+    return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run has come."""
+
+    episodes: int = 0
+    over: bool = False
+    """Whether nothing is left to train: all episodes are done, or patience is exhausted."""
+    complete: bool = False
+    """Whether it may end here: it is over, or less than 0.5% of the summed learning rate is left."""
+
+
+def standing(job: Job) -> Standing:
+    """How far a run has come by its last checkpoint."""
+    try:
+        facts = read_checkpoint(job.folder / LAST)[1]["training"]
+        episode, improved = int(facts["episode"]), int(facts["last_improvement"])
+        over = job.recipe.plan.is_over(episode, improved if facts["best"] else None)
+        return Standing(episode, over, over or _may_end(job, episode))
+    except (CheckpointError, KeyError):
+        return Standing()
+
+
+def _may_end(job: Job, episode: int) -> bool:
+    """Whether a run at this episode is complete, at a moment when its last weights have been validated."""
+    every = job.recipe.plan.validate_every
+    return episode >= complete_at(job.whole_plan) and not (every and episode % every)
+
+
+def advance(
+    job: Job,
+    benchmark: Benchmark,
+    content: str,
+    seconds: float,
+    engine: Engine,
+    watch: Watch,
+    until: Until = "complete",
+    wait: bool = False,
+) -> Manifest:
+    """Train from where the run stands until it is complete, or for this many seconds (0: no limit); its manifest.
+
+    `until` "end" goes on to the last episode or the end of patience. A loss that is not finite ends the run; that is a
+    result too, and the manifest says so. A run that another process trains is refused, or waited for.
+    """
+    with held(job.folder, wait):
+        return _advance(job, benchmark, content, seconds, engine, watch, until)
+
+
+def _advance(
+    job: Job, benchmark: Benchmark, content: str, seconds: float, engine: Engine, watch: Watch, until: Until
+) -> Manifest:
+    run = Run(job.folder, job.recipe, benchmark, engine)
+    _resume(run) if (job.folder / RECIPE).exists() else run.start()
+    base = Manifest(
+        job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered
+    )
+    record = Record(base, run)
+    if until == "complete" and _may_end(job, run.state.episode):
+        return record.write()
+    noted = 0.0
+    try:
+        for progress in watch(job.name, job.recipe.plan.episodes, steps := run.train()):
+            if progress.scores or progress.seconds - noted > NOTE_SECONDS:
+                record.write()
+                noted = progress.seconds
+            done = until == "complete" and _may_end(job, progress.episode)
+            if done or (seconds and progress.seconds > seconds):
+                steps.close()
+    except DivergedError as error:
+        record.failure = str(error).partition(". ")[0]
+    finally:
+        if run.state.episode > record.first:
+            record.write()
+    return record.write()
+
+
+def _resume(run: Run) -> None:
+    if read_recipe(run.folder) != run.recipe:
+        raise CheckpointError(
+            f"{run.folder} holds a run of another recipe than its name says. Give it another name, or remove it."
+        )
+    run.resume()

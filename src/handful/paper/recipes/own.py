@@ -1,0 +1,259 @@
+"""The paper's own methods, R2-D2 and LR-D2, many-way and two-way, with a switch for each detail that the text omits.
+
+`authors` is what the released code does, with the PyTorch 0.3 that it pins. `paper` is what the text says: lambda is
+learnt and not multiplied by the number of examples, and no column of ones is appended (eq. 5 taken literally). `modern`
+is a base for recipes of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from handful.meta.config import Option, Recipe
+from handful.paper.recipes.settings import (
+    BINARY,
+    SETTINGS,
+    NamedRecipe,
+    Variant,
+    Width,
+    as_resized_by_the_authors,
+    binary_plan_of,
+    plan_of,
+    setting_of,
+)
+
+LITERAL: dict[str, Option] = {"learn_lam": True, "lam_per_example": False, "intercept": False}
+"""Equation 5 as it is printed."""
+
+TEXT = "text, section 4.2"
+CODE = "code of the authors, "
+SHELL, YAML = f"{CODE}scripts/train/experiments.sh", f"{CODE}scripts/train/conf/fewshots.yaml"
+NEWTON = f"{CODE}fewshots/models/lrd2.py"
+NETWORK, HEAD = f"{CODE}fewshots/models/load_model.py", f"{CODE}fewshots/models/r2d2.py"
+
+
+def multiclass(data: str, width: Width, variant: Variant) -> Recipe:
+    """R2-D2 of tables 1 and 2."""
+    setting = SETTINGS[data]
+    recipe = Recipe(
+        data=as_resized_by_the_authors(data),
+        width=width,
+        dropout=setting.dropout,
+        way=setting.way,
+        images_per_class=setting.images_per_class,
+        options={"scale": setting.scale, **_head(variant)},
+        plan=plan_of(variant),
+        val_ways=setting.val_ways,
+        val_query=0,
+    )
+    return as_released(recipe) if variant == "authors" else recipe
+
+
+def _head(variant: Variant) -> dict[str, Option]:
+    """What a variant says of ridge regression and its calibration."""
+    if variant == "authors":
+        return {"direct_scale": True}
+    return LITERAL if variant == "paper" else {}
+
+
+def as_released(recipe: Recipe) -> Recipe:
+    """With the starting point and the validation of the authors' code."""
+    return replace(recipe, norm_start="uniform", val_query=0, val_fresh=True)
+
+
+def logistic(data: str, steps: int, width: Width, variant: Variant) -> Recipe:
+    """LR-D2, one class against the rest, of table 1: ten ways; the text's S = 240 against the code's 200."""
+    return replace(
+        multiclass(data, width, variant),
+        learner="lrd2",
+        way=10,
+        images_per_class=24 if variant == "paper" else 20,
+        options={"steps": steps, **(LITERAL if variant == "paper" else {})},
+    )
+
+
+def binary(data: str, learner: str, variant: Variant, steps: int = 10) -> Recipe:
+    """R2-D2 and LR-D2 of table 3: group norm, 32 images per episode, another schedule."""
+    dropout = {"mini-imagenet": 0.1, "cifar-fs": 0.4 if variant == "paper" else 0.3}[data]
+    ridge: dict[str, Option] = {"scale": 1e-4, **_head(variant)}
+    newton: dict[str, Option] = {"lam": 1.0, "steps": steps, **(LITERAL if variant == "paper" else {})}
+    recipe = Recipe(
+        data=data,
+        width="wide",
+        norm="group-unbiased" if variant == "authors" else "group",
+        dropout=dropout,
+        learner=learner,
+        options=ridge if learner == "r2d2" else newton,
+        way=2,
+        images_per_class=16,
+        plan=binary_plan_of(variant),
+        val_ways=(2,),
+        val_query=0,
+    )
+    return as_released(recipe) if variant == "authors" else recipe
+
+
+def sources(recipe: Recipe, variant: Variant) -> Mapping[str, str]:
+    """Where the values of an R2-D2 or LR-D2 recipe come from, by field."""
+    return {**_common_sources(recipe), **(_code_sources(recipe) if variant == "authors" else _text_sources(recipe))}
+
+
+def _common_sources(recipe: Recipe) -> dict[str, str]:
+    """What text and code agree on, and what the text can only be read to mean."""
+    return {
+        "data": "text, section 4.1 (classes and splits); Omniglot resized as in the code, fewshots/data/utils.py",
+        "width": f"{TEXT}; 64C: {NETWORK}, RRNet_small",
+        "dropout": TEXT,
+        "concatenate": TEXT,
+        "shrink": f"{NETWORK}, pool3; the text's feature sizes need it",
+        "together": f"{HEAD}, one call of the encoder",
+        "learner": TEXT,
+        "way": TEXT,
+        "images_per_class": f"{TEXT}: S / ways",
+        "min_shot": f"{YAML}, data.shot_min",
+        "max_shot": f"{YAML}, data.shot_max = 10 excluded; the text says only that shots are random",
+        "norm": TEXT,
+        **(_ridge_sources() if recipe.learner == "r2d2" else _newton_sources()),
+        "plan.episodes_per_step": TEXT,
+        "plan.episodes": f"{YAML}, train.epochs x data.train_episodes",
+        "plan.optimiser": TEXT,
+        "plan.rate": TEXT,
+        "plan.schedule": TEXT,
+        "plan.decay": TEXT,
+        "plan.decay_every": TEXT,
+        "plan.patience": TEXT,
+        "val_ways": f"{SHELL}, data.test_way; the code trains a run per number of ways, here one run keeps all",
+        "val_shots": f"{CODE}scripts/train/train.py, val1 and val5",
+        "val_query": f"{CODE}fewshots/data/SetupEpisode.py: validation episodes have S images too",
+        "val_episodes": f"{YAML}, data.test_episodes",
+    }
+
+
+def _ridge_sources() -> dict[str, str]:
+    return {
+        "options.scale": f"{SHELL}, init_adj_scale",
+        "options.bias": f"{CODE}fewshots/models/adjust.py",
+        "options.learn_scale": TEXT,
+        "options.learn_bias": TEXT,
+        "options.direct_scale": "our choice: a logarithm cannot turn negative",
+        "options.prior": "text, eq. 5; the diagonal prior of appendix B is in no released code",
+    }
+
+
+def _newton_sources() -> dict[str, str]:
+    unused = f"{NEWTON}: the calibration is not applied"
+    return {
+        "options.steps": TEXT,
+        "options.gradient": f"{NEWTON}: automatic differentiation through all steps",
+        **{f"options.{name}": unused for name in ("scale", "bias", "learn_scale", "learn_bias")},
+    }
+
+
+def _code_sources(recipe: Recipe) -> dict[str, str]:
+    """What only the code says, or what it says in place of the text."""
+    found = {
+        "norm_start": "PyTorch 0.3, which environment.yml of the authors' code pins",
+        "options.direct_scale": f"{CODE}fewshots/models/adjust.py",
+        "options.lam": f"{YAML} and experiments.sh, init_lambda",
+        "options.learn_lam": f"{YAML}, learn_lambda",
+        "options.lam_per_example": f"{HEAD}: features and labels are divided by the root of their number",
+        "options.intercept": f"{HEAD}: a column of ones, penalised like the rest",
+        "plan.validate_every": f"{YAML}, data.train_episodes: an epoch has 100 episodes",
+        "val_fresh": f"{CODE}fewshots/data/load.py: validation episodes are drawn each time",
+    }
+    if recipe.learner == "lrd2":
+        del found["options.direct_scale"]
+        found["options.lam_per_example"] = f"{NEWTON}: nothing is divided"
+        found["options.intercept"] = f"{NEWTON}: a column of ones, penalised like the rest"
+        found["images_per_class"] = f"{SHELL}, data.batch_size (200 where the text implies 240)"
+    if recipe.way == 2:
+        two_way = {"norm": f"{TEXT}; {CODE}fewshots/utils/norm.py", "plan.patience": f"{SHELL}, train.patience"}
+        found |= {**two_way, "dropout": f"{SHELL}, model.drop", "plan.rate": f"{SHELL}, train.learning_rate"}
+    return found
+
+
+def _text_sources(recipe: Recipe) -> dict[str, str]:
+    """What the text says in place of the code, and our choices where it is silent."""
+    found = {
+        "options.learn_lam": TEXT,
+        "options.lam_per_example": "text, eq. 5",
+        "options.intercept": "text, eq. 5",
+        "options.lam": f"{SHELL}, init_lambda; the text gives no start",
+        "plan.validate_every": "our choice: the text does not say how often",
+        "val_fresh": "our choice: the same episodes each time are the sharper comparison",
+    }
+    if recipe.way == 2:
+        found |= {
+            "norm": TEXT,
+            "plan.rate": f"{SHELL}, train.learning_rate",
+            "plan.patience": f"{SHELL}, train.patience",
+        }
+    return found
+
+
+def _named(recipe: Recipe, about: str, variant: Variant) -> NamedRecipe:
+    return NamedRecipe(recipe, about, sources(recipe, variant))
+
+
+def ours() -> dict[str, NamedRecipe]:
+    """Every experiment of tables 1 to 3 with R2-D2 and LR-D2, by name."""
+    found: dict[str, NamedRecipe] = {}
+    variants: tuple[Variant, ...] = ("paper", "authors")
+    widths: tuple[Width, ...] = ("64C", "wide")
+    for variant in variants:
+        for data, setting in SETTINGS.items():
+            for width in widths:
+                found[f"{data}/r2d2-{width}/{variant}"] = _named(
+                    multiclass(data, width, variant), setting.table, variant
+                )
+        for data in ("cifar-fs", "mini-imagenet"):
+            for width in widths:
+                for steps in (1, 5):
+                    found[f"{data}/lrd2-{steps}steps-{width}/{variant}"] = _named(
+                        logistic(data, steps, width, variant), "table 1", variant
+                    )
+            for learner in ("r2d2", "lrd2"):
+                found[f"{data}{BINARY}/{learner}-wide/{variant}"] = _named(
+                    binary(data, learner, variant), "table 3", variant
+                )
+    return found
+
+
+def with_options(**options: Option) -> Callable[[Recipe], Recipe]:
+    """A recipe with other options of its learner."""
+    return lambda recipe: replace(recipe, options={**recipe.options, **options})
+
+
+def _five_way(recipe: Recipe) -> Recipe:
+    """As many images an episode as before, where a class has so many."""
+    images = min(recipe.way * recipe.images_per_class // 5, setting_of(recipe.data).images)
+    return replace(recipe, way=5, images_per_class=images)
+
+
+SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
+    "lam-learnt": with_options(learn_lam=True),
+    "lam-as-printed": with_options(lam_per_example=False),
+    "no-intercept": with_options(intercept=False),
+    "scale-1": with_options(scale=1.0),
+    "scale-as-logarithm": with_options(direct_scale=False),
+    "gamma-ones": lambda recipe: replace(recipe, norm_start="ones"),
+    "same-validation": lambda recipe: replace(recipe, val_fresh=False),
+    "no-extra-pool": lambda recipe: replace(recipe, shrink=False),
+    "last-block-alone": lambda recipe: replace(recipe, concatenate=False),
+    "statistics-apart": lambda recipe: replace(recipe, together=False),
+    "no-dropout": lambda recipe: replace(recipe, dropout=0.0),
+    "five-way": _five_way,
+    "one-shot": lambda recipe: replace(recipe, min_shot=1, max_shot=1),
+    "slow-decay": lambda recipe: replace(recipe, plan=replace(recipe.plan, decay=0.99)),
+}
+"""Each detail on its own, against the variant `authors`."""
+
+
+def ablations() -> dict[str, NamedRecipe]:
+    """R2-D2 64C by the authors' code with one detail changed at a time."""
+    return {
+        f"{data}/r2d2-64C-{name}/authors": _named(switch(multiclass(data, "64C", "authors")), "ablation", "authors")
+        for data in ("cifar-fs", "omniglot")
+        for name, switch in SWITCHES.items()
+    }

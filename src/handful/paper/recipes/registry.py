@@ -1,0 +1,38 @@
+"""The recipes that have a name, DATA/METHOD-WIDTH/VARIANT: every experiment of the paper, and what goes beyond it."""
+
+from __future__ import annotations
+
+from handful.errors import InvalidOptionError
+from handful.meta.config import Recipe
+from handful.paper.recipes.baselines import baselines
+from handful.paper.recipes.learners import learner_recipes
+from handful.paper.recipes.modern import modern
+from handful.paper.recipes.originals import originals
+from handful.paper.recipes.own import ablations, ours
+from handful.paper.recipes.settings import NamedRecipe
+from handful.paper.recipes.sweeps import hyperparameters, iterations
+
+NAMED: dict[str, NamedRecipe] = dict(
+    sorted(
+        {
+            **hyperparameters(),
+            **iterations(),
+            **ablations(),
+            **ours(),
+            **baselines(),
+            **originals(),
+            **learner_recipes(),
+            **modern(),
+        }.items()
+    )
+)
+
+
+def named_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in NAMED:
+        near = [known for known in NAMED if name in known] or list(NAMED)
+        raise InvalidOptionError(
+            f"There is no recipe '{name}'. Near it: {', '.join(near[:4])}. `handful recipes` lists all {len(NAMED)}."
+        )
+    return NAMED[name].recipe

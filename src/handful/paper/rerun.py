@@ -1,0 +1,197 @@
+"""From an experiment to its results: load and check data, train what is missing, test all on the same episodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from handful import data
+from handful.data.table import Benchmark
+from handful.errors import DataError
+from handful.meta.engine import CPU, Engine
+from handful.meta.lock import BusyError
+from handful.meta.manifest import Manifest, content_hash, machine, now, versions
+from handful.paper.episode_set import draw_set
+from handful.paper.experiments import Experiment
+from handful.paper.guard import check_splits
+from handful.paper.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
+from handful.paper.measure import Checkpoint, measure
+from handful.paper.recipes import NAMED
+from handful.paper.results import Cell, Results, Score, Sets
+from handful.paper.tables import minutes_told
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How far to go, and where to."""
+
+    out: Path
+    variants: tuple[str, ...] = ("authors",)
+    seeds: int = 1
+    minutes: float = 0.0
+    until: Until = "complete"
+    wait: bool = False
+    """Whether to wait for runs that other processes train; they are left out otherwise."""
+    departures: Departures = AS_IT_IS
+    test_episodes: int = 10_000
+    test_episodes_of: tuple[tuple[str, int], ...] = ()
+    """Fewer, the first of them, for recipes whose name contains a word."""
+    test_seed: int = 0
+    checkpoint: Checkpoint = "shot"
+    engine: Engine = CPU
+
+
+@dataclass(frozen=True)
+class Source:
+    """A benchmark that was loaded and found free of leaks, with the hash of its content."""
+
+    benchmark: Benchmark
+    content: str
+
+
+def conduct(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
+    """Train as far as the time allows, then test every run and compare."""
+    planned = plan_cells(experiment, options)
+    sources, missing = load_sources(planned, say)
+    jobs = wanted_jobs(planned, sources)
+    manifests = train_all(jobs, sources, options, say, watch)
+    sets = draw_sets(planned, sources, options, say)
+    cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
+    absent = [f"{name}: {reason}" for name, reason in missing.items()]
+    absent += [why_not(cell, options) for cell, own in planned if not own]
+    absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
+    absent += [
+        f"{each.name}, seed {each.recipe.seed}: trained elsewhere" for each in jobs if each.folder not in manifests
+    ]
+    return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
+
+
+def why_not(cell: Cell, options: Options) -> str:
+    """Why a cell has no run."""
+    if not cell.row.stems:
+        return f"{cell.row.label}: quoted by the paper from elsewhere, not rerun"
+    return f"{cell.row.label}: no recipe on {cell.column.group} in the variants {', '.join(options.variants)}"
+
+
+Planned = tuple[Cell, tuple[Job, ...]]
+
+
+def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
+    """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
+
+    Rows whose recipes are the same share a run. A cell with another network than its row's has no published number.
+    """
+    planned: list[Planned] = []
+    folders: dict[str, Path] = {}
+    for row in experiment.rows:
+        for index, column in enumerate(experiment.columns):
+            if row.only is not None and column not in row.only:
+                continue
+            found = False
+            for variant in options.variants:
+                name = row.recipe_name(column, variant)
+                if name is None:
+                    continue
+                found = True
+                made = (job(name, seed, options.out, options.departures) for seed in range(options.seeds))
+                runs = tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in made)
+                width = options.departures.width
+                other = width if width not in (None, NAMED[name].recipe.width) else None  # then it is another row
+                number = None if other else row.numbers[index]
+                planned.append((Cell(row, column, variant, name, number, (), other or ""), runs))
+            if not found and row.numbers[index] is not None:
+                planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
+    return planned
+
+
+def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], dict[str, str]]:
+    """The data sets that are there, checked; and for those that are not, what to type."""
+    sources: dict[str, Source] = {}
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys(each.recipe.data for _, own in planned for each in own):
+        try:
+            benchmark = data.load(name)
+        except DataError as error:
+            missing[name] = str(error)
+            say(f"{name}: {error}")
+            continue
+        check_splits(benchmark)
+        sources[name] = Source(benchmark, content_hash(benchmark))
+    return sources, missing
+
+
+def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]:
+    """The distinct runs whose data is there, in the order of their first use; all first seeds come first."""
+    runs = [each for _, own in planned for each in own if each.recipe.data in sources]
+    unique = list({each.folder: each for each in runs}.values())
+    return sorted(unique, key=lambda each: each.recipe.seed)
+
+
+def train_all(
+    jobs: list[Job], sources: dict[str, Source], options: Options, say: Say, watch: Watch
+) -> dict[Path, Manifest]:
+    """Train each run; those that are not over share the minutes, and what one does not need goes to those after it."""
+    end = time.perf_counter() + 60 * options.minutes
+    left = [not _ended(standing(each), options.until) for each in jobs]
+    manifests: dict[Path, Manifest] = {}
+    busy: list[str] = []
+    for number, each in enumerate(jobs):
+        source = sources[each.recipe.data]
+        share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
+        name = f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}"
+        kind = (share, options.engine, watch, options.until, options.wait)
+        try:
+            manifests[each.folder] = advance(each, source.benchmark, source.content, *kind)
+        except BusyError as error:
+            busy.append(str(error))
+            say(f"{name}: {error}")
+            continue
+        say(f"{name}: {_told(manifests[each.folder])}")
+    if busy and not manifests:
+        raise BusyError(f"All runs are being trained already. {busy[0]}")
+    return manifests
+
+
+def _ended(standing: Standing, until: Until) -> bool:
+    return standing.complete if until == "complete" else standing.over
+
+
+def _told(manifest: Manifest) -> str:
+    changes = f"{manifest.changes}; " if manifest.changes else ""
+    return f"{changes}{manifest.completion} (minutes of training: {minutes_told(manifest)})"
+
+
+def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
+    """The test episodes of each column, the same images for all rows, in the pixels that a row was trained on."""
+    sets: Sets = {}
+    for kind in dict.fromkeys((cell.column, each.recipe.data) for cell, own in planned for each in own):
+        column, name = kind
+        if name not in sources:
+            continue
+        test, content = sources[name].benchmark.test, sources[name].content
+        query = column.query(int(test.counts.min()))
+        count, seed = options.test_episodes, options.test_seed
+        sets[kind] = draw_set(test, content, column.way, column.shot, query, count, seed)
+        pixels = "" if name == column.data else f" of {name}"
+        say(f"{column.title}: {count:,} episodes{pixels}, {query} queries per class, hash {sets[kind].digest[:12]}")
+    return sets
+
+
+def _scores(
+    cell: Cell, runs: tuple[Job, ...], sets: Sets, manifests: dict[Path, Manifest], options: Options
+) -> tuple[Score, ...]:
+    found = []
+    for each in runs:
+        kind = (cell.column, each.recipe.data)
+        if each.folder in manifests and kind in sets:
+            first = next((count for word, count in options.test_episodes_of if word in each.name), 0)
+            measured = measure(each.folder, sets[kind], options.checkpoint, options.engine, first)
+            if measured is not None:
+                run = manifests[each.folder]  # which may fill another row too, under another name
+                own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)
+                found.append(Score(own, measured, each.folder))
+    return tuple(found)

@@ -1,0 +1,94 @@
+"""The weights behind a report: the tested checkpoints of complete runs of small networks, each with a model card."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from handful._io import write_atomically
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.paper.results import Cell, Results, Score
+from handful.paper.tables import Lines, markdown
+
+FOLDER = "weights"
+MOST_BYTES = 1_500_000
+"""Larger files are left with their runs: a 64C network has 0.5 MB, the wide one 10 and more."""
+HEAD = ("Test episodes", "accuracy, %", "open interval", "episodes")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A checkpoint to keep, and the cells that it was tested for."""
+
+    name: str
+    score: Score
+    cells: tuple[Cell, ...]
+
+    @property
+    def source(self) -> Path:
+        """The checkpoint in the folder of its run."""
+        return self.score.folder / f"{self.score.measurement.checkpoint}.safetensors"
+
+
+def keep_weights(results: Results, out: Path) -> list[Path]:
+    """Write OUT/weights/NAME.safetensors and NAME.md for every tested checkpoint of a complete run that is small."""
+    written: list[Path] = []
+    for kept in _kept(results):
+        tensors, facts = read_checkpoint(kept.source)
+        weights = {name: value for name, value in tensors.items() if name.startswith("model.")}
+        if sum(value.nbytes for value in weights.values()) > MOST_BYTES:
+            continue
+        path = out / FOLDER / f"{kept.name}.safetensors"
+        write_checkpoint(path, weights, facts)
+        write_atomically(path.with_suffix(".md"), _card(kept, results, path).encode())
+        written += [path, path.with_suffix(".md")]
+    return written
+
+
+def _kept(results: Results) -> list[Kept]:
+    """The tested checkpoints of complete, unchanged runs; one that serves several rows or columns once."""
+    found: dict[tuple[Path, str], Kept] = {}
+    for cell in results.cells:
+        for score in cell.scores:
+            manifest, checkpoint = score.manifest, score.measurement.checkpoint
+            if not manifest.completion.complete or manifest.altered:
+                continue
+            name = f"{manifest.name.replace('/', '--')}-seed{manifest.recipe.seed}-{checkpoint}"
+            before = found.get((score.folder, checkpoint), Kept(name, score, ()))
+            found[score.folder, checkpoint] = Kept(before.name, before.score, (*before.cells, cell))
+    return list(found.values())
+
+
+def _card(kept: Kept, results: Results, path: Path) -> str:
+    manifest, limits = kept.score.manifest, kept.score.measurement.limits
+    recipe, checkpoint = manifest.recipe, kept.score.measurement.checkpoint
+    rows = []
+    for cell in kept.cells:
+        own = next(score for score in cell.scores if score.folder == kept.score.folder)
+        alone = Cell(cell.row, cell.column, cell.variant, cell.recipe, None, (own,))
+        rows.append((cell.column.title, str(alone.closed), f"± {100 * alone.opened.half:.2f}", f"{alone.closed.n:,}"))
+    seeds = f" --seed {recipe.seed}" if recipe.seed else ""
+    parts = [
+        f"# {kept.name}",
+        f"The {recipe.learner} learner on a {recipe.width} network, trained on {manifest.data} by the recipe "
+        f"`{manifest.name}`. {str(manifest.completion).capitalize()}.",
+        markdown(Lines("Accuracy", HEAD, tuple(dict.fromkeys(rows)))),
+        f"Accuracies are of classes that training never saw, with 1.96 standard errors over episodes; the open "
+        f"interval is over episodes that share no image. {limits.capitalize()}. Of the run's checkpoints this is "
+        f"`{checkpoint}`{', chosen on validation classes' if checkpoint.startswith('best') else ''}.",
+        "## How to load it",
+        f'    handful evaluate {path.name}\n\n    import handful\n    model = handful.load_model("{path.name}")',
+        "## How it was made",
+        f"- `handful train --recipe {manifest.name}{seeds} --out RUN`, or `{results.command}`\n"
+        f"- data: {manifest.data}, SHA-256 of classes and pixels `{manifest.content}`\n"
+        f"- {kept.score.measurement.episodes_trained:,} episodes at this checkpoint, seed {recipe.seed}; "
+        + ", ".join(f"{name} {version}" for name, version in results.versions.items()),
+        "The recipe in full:",
+        "```json\n" + json.dumps(recipe.as_json(), indent=1) + "\n```",
+        "## Limits and licence",
+        f"It has seen the training classes of {manifest.data} only, at that data set's image size, and is meant for "
+        f"comparing methods: on other images expect much less than the figures above. The weights have the licence of "
+        f"handful (MIT); the images that they were trained on have terms of their own.",
+    ]
+    return "\n\n".join(parts) + "\n"

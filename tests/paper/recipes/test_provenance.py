@@ -1,0 +1,33 @@
+"""Every value of a recipe that stands for the paper names the place that it comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+from handful.learners.registry import default_options
+from handful.paper.recipes import NAMED
+from handful.paper.recipes.provenance import DEFAULT, flattened, values_of
+
+OWN = sorted(name for name in NAMED if ("r2d2" in name or "lrd2" in name) and name.endswith(("/paper", "/authors")))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_value_of_the_papers_own_methods_has_a_source(name: str) -> None:
+    entry = NAMED[name]
+    values = values_of(entry, default_options(entry.recipe.learner))
+    assert [value.field for value in values if value.source == DEFAULT] == []
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_sources_speak_only_of_fields_that_the_recipe_has(name: str) -> None:
+    entry = NAMED[name]
+    fields = flattened(entry.recipe, default_options(entry.recipe.learner))
+    assert set(entry.sources) <= set(fields)
+
+
+def test_the_options_that_a_recipe_leaves_alone_are_shown_with_their_defaults() -> None:
+    entry = NAMED["cifar-fs/r2d2-64C/authors"]
+    shown = {value.field: value.value for value in values_of(entry, default_options("r2d2"))}
+    assert shown["options.lam"] == 50.0
+    assert shown["options.scale"] == 10.0
+    assert shown["plan.rate"] == 5e-3

@@ -1,0 +1,144 @@
+"""A queue survives kill -9, starts no run twice, and tells how far all runs are; real processes on a small data set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from handful.cli import main
+from handful.errors import InvalidOptionError
+from handful.meta.lock import BusyError, held, holder, is_held
+from handful.meta.run import LAST, LOG
+from handful.paper.queue import read_queue
+
+JOB = "table1 --only cifar-fs/r2d2-64C --width 32C --episodes 30 --validate-every 5 --test-episodes 20 --threads 1"
+
+
+def start(root: Path, *words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "handful", "reproduce", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HANDFUL_DATA": str(root)},
+    )
+
+
+def until(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not found():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def lines(out: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in (out / "runs").glob(f"*/{LOG}"))
+
+
+def weights(out: Path) -> dict[str, bytes]:
+    (folder,) = (out / "runs").iterdir()
+    tensors = load_file(folder / LAST)
+    assert tensors
+    return {name: value.numpy().tobytes() for name, value in tensors.items()}
+
+
+def test_a_queue_file_has_a_command_per_line(tmp_path: Path) -> None:
+    path = tmp_path / "jobs"
+    path.write_text("# first\nhandful reproduce table1 --only 'Proto net'  # a comment\n\ntable2 --seeds 2\n")
+    assert [(line.number, line.words) for line in read_queue(path)] == [
+        (2, ("table1", "--only", "Proto net")),
+        (4, ("table2", "--seeds", "2")),
+    ]
+    path.write_text("queue other")
+    with pytest.raises(InvalidOptionError, match="does not belong"):
+        read_queue(path)
+    path.write_text("# nothing")
+    with pytest.raises(InvalidOptionError, match="has no command"):
+        read_queue(path)
+    with pytest.raises(InvalidOptionError, match="There is no queue file"):
+        read_queue(tmp_path / "none")
+
+
+def test_a_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    with held(tmp_path):
+        assert is_held(tmp_path)
+        with pytest.raises(BusyError, match=f"in the hands of process {os.getpid()} on"), held(tmp_path):
+            pass
+    assert not is_held(tmp_path)
+    assert holder(tmp_path) == "another process"
+    with held(tmp_path):
+        pass
+
+
+@pytest.mark.slow
+def test_a_killed_queue_goes_on_to_the_same_bits(
+    small_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = start(small_root, *JOB.split(), "--out", tmp_path / "whole")
+    assert whole.wait(timeout=240) == 0
+    out, path = tmp_path / "killed", tmp_path / "jobs"
+    path.write_text(f"{JOB} --out {out}\n")
+    queue = start(small_root, "queue", path)
+    until(lambda: out.exists() and lines(out) >= 7, queue)
+    (folder,) = (out / "runs").iterdir()
+    child = int(holder(folder).split()[1])
+    for process in (queue.pid, child):
+        os.kill(process, signal.SIGKILL)
+    queue.communicate()
+    until(lambda: not is_held(folder), whole_stopped := subprocess.Popen(["sleep", "60"], text=True))
+    whole_stopped.kill()
+    whole_stopped.wait()
+    assert lines(out) < 30
+    assert main(["reproduce", "status", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "not running" in told
+    assert "1 runs below" in told
+    again = start(small_root, "queue", path)
+    said, complaint = again.communicate(timeout=240)
+    assert again.returncode == 0, said + complaint
+    assert "All jobs are done" in said
+    assert weights(out) == weights(tmp_path / "whole")
+    assert (out / "table1.json").exists()
+    third = start(small_root, "queue", path)
+    assert "1 done before" in third.communicate(timeout=60)[0]
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_by_one_process_at_a_time(small_root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [word.replace("30", "100000") for word in JOB.split()]
+    first = start(small_root, *words, "--out", out)
+    try:
+        until(lambda: out.exists() and lines(out) >= 1, first)
+        second = start(small_root, *words, "--out", out)
+        _, complaint = second.communicate(timeout=120)
+        assert second.returncode == 2
+        assert f"in the hands of process {first.pid}" in complaint
+        status = start(small_root, "status", "--out", out)
+        told, _ = status.communicate(timeout=60)
+        assert f"running (process {first.pid} on" in told
+        assert "1 running" in told
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+
+
+@pytest.mark.slow
+def test_a_failing_job_is_reported_and_tried_again(small_root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "jobs"
+    path.write_text("table1 --only nothing-like-it\ntable1 --only r3d3\n")
+    for _ in range(2):
+        queue = start(small_root, "queue", path, "--processes", "2", "--out", tmp_path / "out")
+        said, _ = queue.communicate(timeout=120)
+        assert queue.returncode == 2
+        assert said.count("FAILED (2)") == 2
+        assert "2 jobs failed" in said
