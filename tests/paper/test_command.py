@@ -121,7 +121,8 @@ def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path:
     told = handful(small_root, *words).stdout
     assert "cifar-fs/r2d2-64C/authors, seed 0: 0 of 120,000 episodes done" in told
     assert "mini-imagenet/r2d2-64C/authors" in told
-    assert "noise of the same size, for the data set is not there" in told
+    assert "noise of the same size" in told or "not timed" in told  # a slow machine may run out of time for it
+    assert "Get it with: handful data add mini-imagenet" in told
     assert "All together" in told
     assert not (tmp_path / "none").exists()
 

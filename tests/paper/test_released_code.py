@@ -56,12 +56,16 @@ def released_logistic(support: Tensor, query: Tensor, label: Tensor, lam: float,
 @pytest.mark.parametrize("name", ["cifar-fs/r2d2-64C/authors", "mini-imagenet/r2d2-64C/authors"])
 def test_r2d2_equals_the_released_formula(name: str, way: int, shot: int) -> None:
     support, query, labels = problem(way, shot)
+    support.requires_grad_(), query.requires_grad_()
     options = named_recipe(name).options
-    with torch.no_grad():
-        ours = R2D2(**options).fit(support, labels)(query)  # type: ignore[arg-type]
+    ours = R2D2(**options).fit(support, labels)(query)  # type: ignore[arg-type]
     theirs = released_ridge(support, query, labels, 50.0, float(options["scale"]), 0.0)
-    # float32 on both sides: 1e-6 of the largest answer
-    assert float((ours - theirs).abs().max()) <= 1e-6 * float(theirs.abs().max())
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(0))
+    gradients = [torch.autograd.grad((logits * weights).sum(), (support, query)) for logits in (ours, theirs)]
+    # float32 on both sides: 1e-6 of the largest answer, a few times that for gradients
+    assert float((ours - theirs).detach().abs().max()) <= 1e-6 * float(theirs.detach().abs().max())
+    for mine, released in zip(*gradients, strict=True):
+        assert float((mine - released).abs().max()) <= 5e-6 * float(released.abs().max())
 
 
 @pytest.mark.parametrize(("way", "shot"), SHAPES)

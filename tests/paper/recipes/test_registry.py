@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.run import build, validation_queries
 from handful.paper.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
 from handful.paper.recipes.own import SWITCHES
 from handful.paper.recipes.settings import setting_of
@@ -31,7 +33,10 @@ def test_every_episode_fits_its_data_set() -> None:
         recipe, setting = entry.recipe, setting_of(entry.recipe.data)
         assert recipe.way <= setting.classes, name
         assert recipe.max_shot < recipe.images_per_class <= setting.images, name
-        assert recipe.val_query + max(recipe.val_shots) <= setting.images, name
+        for way in recipe.val_ways:
+            for shot in recipe.val_shots:
+                query = validation_queries(recipe, way, shot, setting.images)
+                assert 1 <= query <= setting.images - shot, name
 
 
 def test_the_authors_code_and_the_text_differ_where_they_are_known_to() -> None:
@@ -119,11 +124,15 @@ def test_an_update_of_gnn_has_as_many_graphs_as_the_released_commands() -> None:
 
 
 def test_pre_trained_features_get_the_ridge_regression_of_the_variant() -> None:
-    ridge = {variant: named_recipe(f"cifar-fs/r2d2-64C/{variant}").options for variant in ("paper", "authors")}
-    for variant, options in ridge.items():
-        own = named_recipe(f"cifar-fs/transfer-64C/{variant}").options
-        for name in ("lam_per_example", "intercept"):
-            assert own.get(name) == options.get(name)
+    ridges = {}
+    for variant in ("paper", "authors"):
+        meta = build(named_recipe(f"cifar-fs/r2d2-64C/{variant}"), (3, 32, 32)).learner
+        plain = build(named_recipe(f"cifar-fs/transfer-64C/{variant}"), (3, 32, 32)).learner
+        support, query, targets = torch.rand(10, 1152), torch.rand(4, 1152), torch.eye(5).repeat_interleave(2, 0)
+        ours, theirs = (each.eval().fit(support, targets)(query).argsort(-1) for each in (meta, plain))
+        assert torch.equal(ours, theirs)  # the scale and the shift of all logits may differ, their order may not
+        ridges[variant] = meta.lam_per_example, meta.intercept
+    assert ridges == {"paper": (False, False), "authors": (True, True)}
 
 
 def test_the_binary_run_of_ten_steps_is_the_table_3_run() -> None:

@@ -91,7 +91,8 @@ def binary(data: str, learner: str, variant: Variant, steps: int = 10) -> Recipe
         val_ways=(2,),
         val_query=0,
     )
-    return as_released(recipe) if variant == "authors" else recipe
+    # the released group norm starts at ones, whatever PyTorch's batch norm did
+    return replace(as_released(recipe), norm_start="ones") if variant == "authors" else recipe
 
 
 def sources(recipe: Recipe, variant: Variant) -> Mapping[str, str]:
@@ -123,7 +124,8 @@ def _common_sources(recipe: Recipe) -> dict[str, str]:
         "plan.decay": TEXT,
         "plan.decay_every": TEXT,
         "plan.patience": TEXT,
-        "val_ways": f"{SHELL}, data.test_way; the code trains a run per number of ways, here one run keeps all",
+        "val_ways": f"{SHELL}, data.test_way"
+        + ("; a run for each there, one run here" if len(recipe.val_ways) > 1 else ""),
         "val_shots": f"{CODE}scripts/train/train.py, val1 and val5",
         "val_query": f"{CODE}fewshots/data/SetupEpisode.py: validation episodes have S images too",
         "val_episodes": f"{YAML}, data.test_episodes",
@@ -166,8 +168,10 @@ def _code_sources(recipe: Recipe) -> dict[str, str]:
         del found["options.direct_scale"]
         found["options.lam_per_example"] = f"{NEWTON}: nothing is divided"
         found["options.intercept"] = f"{NEWTON}: a column of ones, penalised like the rest"
-        found["images_per_class"] = f"{SHELL}, data.batch_size (200 where the text implies 240)"
+        if recipe.way != 2:
+            found["images_per_class"] = f"{SHELL}, data.batch_size (200 where the text implies 240)"
     if recipe.way == 2:
+        found |= {"norm_start": f"{CODE}fewshots/utils/norm.py", "images_per_class": f"{SHELL}, data.batch_size"}
         two_way = {"norm": f"{TEXT}; {CODE}fewshots/utils/norm.py", "plan.patience": f"{SHELL}, train.patience"}
         found |= {**two_way, "dropout": f"{SHELL}, model.drop", "plan.rate": f"{SHELL}, train.learning_rate"}
     return found
