@@ -11,7 +11,7 @@ from torch import Tensor
 from handful.episodes import Episode, LabelledSet
 from handful.errors import NotFiniteError, ShapeError
 from handful.learners.registry import BUILDERS
-from tests.learner_cases import CASES, WAY, Case, episode
+from tests.learners.cases import CASES, WAY, Case, episode
 
 # Models and inputs are in double precision: what remains is the order of sums in differently batched products, after
 # at most a few dozen layers or inner steps.
