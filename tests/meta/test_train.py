@@ -229,9 +229,11 @@ def test_schedules_follow_their_formulas() -> None:
     assert Plan(rate=0.3, schedule="constant").rate_at(10**6) == 0.3
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_weights_change(tiny: Benchmark) -> None:
+def test_a_loss_that_is_not_finite_stops_before_the_weights_change(
+    tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = fresh()
-    model.learner.objective = lambda logits, targets: logits.sum() * math.nan
+    monkeypatch.setattr(type(model.learner), "objective", lambda self, logits, targets: logits.sum() * math.nan)
     before = {name: value.clone() for name, value in model.named_parameters()}
     with pytest.raises(DivergedError, match=r"became nan at episode 0 with learning rate 0\.005"):
         list(train(model, sampler(tiny), Plan(episodes=3)))

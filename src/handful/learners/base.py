@@ -49,16 +49,11 @@ class Limits:
 class BaseLearner(nn.Module, ABC):
     """A learner whose parameters are rho, the meta-learnt hyper-parameters; `fit` writes nothing to self.
 
-    Works on any leading batch dimensions: a thousand episodes are one call.
+    Works on any leading batch dimensions: a thousand episodes are one call. A learner defines `fit`. `objective` and
+    `pose` are hooks: a learner that trains with another loss or on another problem defines its own.
     """
 
     limits: Limits = Limits()
-    objective: Callable[[Tensor, Tensor], Tensor] = staticmethod(
-        lambda logits, targets: nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))
-    )
-    """The episode's loss L of eq. 1, from query logits and one-hot targets."""
-    pose: Callable[[Episode], Episode] = staticmethod(lambda episode: episode)
-    """The problem that training makes of a sampled episode: by default the episode itself."""
 
     @abstractmethod
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
@@ -68,6 +63,14 @@ class BaseLearner(nn.Module, ABC):
     def kernel(self) -> KernelLearner | None:
         """This learner as one that needs inner products only, or None if it needs more."""
         return None
+
+    def objective(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Hook: the episode's loss L of eq. 1, from query logits and one-hot targets; cross-entropy by default."""
+        return cross_entropy(logits, targets)
+
+    def pose(self, episode: Episode) -> Episode:
+        """Hook: the problem that training makes of a sampled episode; by default the episode itself."""
+        return episode
 
 
 class KernelLearner(BaseLearner):
@@ -97,6 +100,11 @@ class KernelLearner(BaseLearner):
             return predict(cross_gram(query, support), query.square().sum(-1))
 
         return predictor
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy of query logits (..., q, way) with one-hot or smoothed targets of the same shape."""
+    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))
 
 
 def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> None:

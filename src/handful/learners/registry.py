@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,16 +30,23 @@ from handful.learners.transfer import Transfer
 
 Option = bool | int | float | str
 Built = tuple[nn.Module, BaseLearner]
-Builder = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Built]
+SIZE = 64
+"""Features that the embedding is reduced to, unless the option `size` says otherwise."""
 
 
 def build_learner(
     name: str, embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]
 ) -> Built:
     """The embedding and the learner of a model; learners that own the network get it and leave an identity behind."""
-    if name not in BUILDERS:
-        raise InvalidOptionError(f"There is no learner '{name}'. Choose one of {', '.join(sorted(BUILDERS))}.")
-    return BUILDERS[name](embedding, image_shape, options)
+    if name not in LEARNERS:
+        raise InvalidOptionError(f"There is no learner '{name}'. Choose one of {', '.join(sorted(LEARNERS))}.")
+    entry = LEARNERS[name]
+    if entry.reduces:
+        embedding = _reduced(embedding, image_shape, options.get("size", SIZE))
+        options = {key: value for key, value in options.items() if key != "size"}
+    remaining, given = entry.give(embedding, image_shape, options)
+    check_options(name, entry.cls, options, given)
+    return remaining, entry.cls(**given, **options)
 
 
 def feature_shape(embedding: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
@@ -85,38 +93,28 @@ Given = tuple[nn.Module, dict[str, Any]]
 Give = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
 
 
-CLASSES: dict[str, type[BaseLearner]] = {}
-"""The class of each learner, by name."""
+@dataclass(frozen=True)
+class Entry:
+    """A learner's class, what its constructor gets from the embedding, and whether it takes the option `size`."""
+
+    cls: type[BaseLearner]
+    give: Give
+    reduces: bool = False
+    """Whether a linear layer to `size` features follows the embedding, unless `size` is 0."""
 
 
 def default_options(name: str) -> dict[str, Option]:
     """The options of a learner with their defaults, without those that come from the embedding."""
-    parameters = inspect.signature(CLASSES[name]).parameters
-    return {key: each.default for key, each in parameters.items() if isinstance(each.default, Option)}
+    entry = LEARNERS[name]
+    parameters = inspect.signature(entry.cls).parameters
+    defaults = {key: each.default for key, each in parameters.items() if isinstance(each.default, Option)}
+    return {**defaults, "size": SIZE} if entry.reduces else defaults
 
 
-def _builder(name: str, cls: type[BaseLearner], give: Give) -> Builder:
-    CLASSES[name] = cls
-
-    def build(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
-        remaining, given = give(embedding, image_shape, options)
-        check_options(name, cls, options, given)
-        return remaining, cls(**given, **options)
-
-    return build
-
-
-def _reducing(build: Builder) -> Builder:
-    """A builder with one more option, `size`: a layer to `size` features follows the embedding, or none if it is 0."""
-
-    def reduced(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Built:
-        size = options.get("size", 64)
-        if not isinstance(size, int) or size < 0:
-            raise InvalidOptionError(f"size must be a whole number of at least 0, but got {size!r}.")
-        smaller = Reduced(embedding, embedding_size(embedding, image_shape), size) if size else embedding
-        return build(smaller, image_shape, {key: value for key, value in options.items() if key != "size"})
-
-    return reduced
+def _reduced(embedding: nn.Module, image_shape: tuple[int, int, int], size: Option) -> nn.Module:
+    if not isinstance(size, int) or size < 0:
+        raise InvalidOptionError(f"size must be a whole number of at least 0, but got {size!r}.")
+    return Reduced(embedding, embedding_size(embedding, image_shape), size) if size else embedding
 
 
 def _nothing(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
@@ -172,19 +170,20 @@ def _way(options: Mapping[str, Option]) -> int:
     return way
 
 
-BUILDERS: dict[str, Builder] = {
-    "r2d2": _builder("r2d2", R2D2, _size_for("prior", "diagonal")),
-    "lrd2": _builder("lrd2", LRD2, _nothing),
-    "softmax": _builder("softmax", SoftmaxRegression, _nothing),
-    "svm": _builder("svm", SVM, _nothing),
-    "protonet": _builder("protonet", ProtoNet, _nothing),
-    "matching": _builder("matching", MatchingNet, _size_for("context", True)),
-    "siamese": _builder("siamese", Siamese, _size),
-    "relation": _builder("relation", RelationNet, _maps_or_network),
-    "gnn": _reducing(_builder("gnn", GNN, _size)),
-    "snail": _reducing(_builder("snail", SNAIL, _size)),
-    "maml": _builder("maml", MAML, _network),
-    "anil": _builder("anil", MAML, _head),
-    "meta-lstm": _builder("meta-lstm", MetaLSTM, _network),
-    "transfer": _builder("transfer", Transfer, _size),
+LEARNERS: dict[str, Entry] = {
+    "r2d2": Entry(R2D2, _size_for("prior", "diagonal")),
+    "lrd2": Entry(LRD2, _nothing),
+    "softmax": Entry(SoftmaxRegression, _nothing),
+    "svm": Entry(SVM, _nothing),
+    "protonet": Entry(ProtoNet, _nothing),
+    "matching": Entry(MatchingNet, _size_for("context", True)),
+    "siamese": Entry(Siamese, _size),
+    "relation": Entry(RelationNet, _maps_or_network),
+    "gnn": Entry(GNN, _size, reduces=True),
+    "snail": Entry(SNAIL, _size, reduces=True),
+    "maml": Entry(MAML, _network),
+    "anil": Entry(MAML, _head),
+    "meta-lstm": Entry(MetaLSTM, _network),
+    "transfer": Entry(Transfer, _size),
 }
+"""Every learner by name: the only list of them."""

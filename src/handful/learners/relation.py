@@ -72,7 +72,6 @@ class RelationNet(BaseLearner):
         )
         if start == "original":
             start_as_original(self)
-        self.objective = relation_loss
         self.network: nn.Module | None = None
         if statistics == "batch":
             self.network = network if network is not None else nn.Identity()
@@ -99,6 +98,10 @@ class RelationNet(BaseLearner):
             return by_chunks(self._odds, classes, queries, cost).reshape(*query.shape[:-3], way)
 
         return predictor
+
+    def objective(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The squared error of eq. 2, `relation_loss`."""
+        return relation_loss(logits, targets)
 
     def _fit_each(self, supports: Tensor, targets: Tensor) -> Predictor:
         """Images (b, n, *shape): each episode passes the network by itself, because its moments are its own."""

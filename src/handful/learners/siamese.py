@@ -27,7 +27,6 @@ class Siamese(BaseLearner):
             raise InvalidOptionError(f"hidden must be at least 1, but got {hidden}.")
         self.encode = nn.Linear(features, hidden)
         self.weigh = nn.Linear(hidden, 1)
-        self.objective = pair_loss
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
@@ -42,6 +41,10 @@ class Siamese(BaseLearner):
             return pairs.reshape(*query.shape[:-1], -1) @ weights
 
         return predictor
+
+    def objective(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss of verification, `pair_loss`."""
+        return pair_loss(logits, targets)
 
     def _odds(self, support: Tensor, query: Tensor) -> Tensor:
         apart = (query.unsqueeze(-2) - support.unsqueeze(-3)).abs()  # (b, q, n, hidden)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from torch import Tensor, nn
 
 from handful.episodes import Episode
@@ -40,7 +38,6 @@ class Transfer(BaseLearner):
         self.ridge = R2D2(
             lam, learn_scale=False, learn_bias=False, lam_per_example=lam_per_example, intercept=intercept
         )
-        self.pose = partial(Episode.over_classes, count=classes)
 
     @property
     def kernel(self) -> KernelLearner:
@@ -50,6 +47,10 @@ class Transfer(BaseLearner):
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """In training the support is not looked at: the classes are those of the whole training split."""
         return self._over_classes if self.training else self.ridge.fit(support, targets)
+
+    def pose(self, episode: Episode) -> Episode:
+        """All images of the episode as queries, labelled by their number among the training classes."""
+        return episode.over_classes(count=self.classify.out_features)
 
     def _over_classes(self, images: Tensor) -> Tensor:
         """Logits (..., classes) of all images of a batch, from their features (..., e)."""

@@ -2,14 +2,14 @@
 
 import torch
 
-from handful.learners.registry import BUILDERS
+from handful.learners.registry import LEARNERS
 from handful.meta.train import smoothed
 from handful.paper.recipes import NAMED, named_recipe
 from handful.paper.recipes.learners import QUICK
 
 
 def test_every_learner_has_a_quick_recipe_of_one_shot_problems():
-    assert {each.learner for each in QUICK.values()} == set(BUILDERS)
+    assert {each.learner for each in QUICK.values()} == set(LEARNERS)
     for name in QUICK:
         recipe = named_recipe(f"omniglot/{name}-32C/quick")
         assert (recipe.width, recipe.min_shot, recipe.max_shot, recipe.plan.schedule) == ("32C", 1, 1, "cosine")
@@ -17,7 +17,7 @@ def test_every_learner_has_a_quick_recipe_of_one_shot_problems():
 
 def test_every_learner_of_other_authors_has_a_recipe_of_theirs():
     known = {entry.recipe.learner for name, entry in NAMED.items() if name.endswith(("/authors", "/metaoptnet"))}
-    assert known == set(BUILDERS) - {"softmax"}  # which is new here
+    assert known == set(LEARNERS) - {"softmax"}  # which is new here
 
 
 def test_the_two_transductive_originals_say_so():

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from handful.episodes import Episode, LabelledSet
 from handful.errors import NotFiniteError, ShapeError
-from handful.learners.registry import BUILDERS
-from tests.learner_cases import CASES, WAY, Case, episode
+from handful.learners.registry import LEARNERS
+from tests.learners.cases import CASES, WAY, Case, episode
 
 # Models and inputs are in double precision: what remains is the order of sums in differently batched products, after
 # at most a few dozen layers or inner steps.
@@ -21,7 +21,7 @@ every_learner = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def test_every_registered_learner_is_in_the_battery():
-    assert {case.name for case in CASES} == set(BUILDERS)
+    assert {case.name for case in CASES} == set(LEARNERS)
 
 
 @every_learner

@@ -1,0 +1,27 @@
+"""Learners by name: what the registry says of their options is what it builds."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from handful.errors import InvalidOptionError
+from handful.learners.registry import LEARNERS, build_learner, default_options
+
+
+@pytest.mark.parametrize("name", ["gnn", "snail"])
+def test_the_size_of_a_reduced_embedding_is_among_the_default_options(name: str) -> None:
+    size = default_options(name)["size"]
+    embedding, _ = build_learner(name, nn.Flatten(), (1, 4, 4), {})
+    assert embedding.get_submodule("project").out_features == size
+
+
+def test_only_learners_that_reduce_the_embedding_take_a_size() -> None:
+    assert {name for name in LEARNERS if "size" in default_options(name)} == {"gnn", "snail"}
+    with pytest.raises(InvalidOptionError, match="size"):
+        build_learner("protonet", nn.Flatten(), (1, 4, 4), {"size": 8})
+
+
+def test_an_unknown_learner_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidOptionError, match="'nobody'"):
+        build_learner("nobody", nn.Flatten(), (1, 4, 4), {})
