@@ -230,9 +230,10 @@ def with_options(**options: Option) -> Callable[[Recipe], Recipe]:
 
 
 def _five_way(recipe: Recipe) -> Recipe:
-    """As many images an episode as before, where a class has so many."""
-    images = min(recipe.way * recipe.images_per_class // 5, setting_of(recipe.data).images)
-    return replace(recipe, way=5, images_per_class=images)
+    """As many images per episode as before, where a class has enough; validation keeps its size."""
+    wanted, have = recipe.way * recipe.images_per_class // 5, setting_of(recipe.data).images
+    shorter = replace(recipe, way=5, images_per_class=min(wanted, have))
+    return shorter if wanted <= have else replace(shorter, val_query=have - max(recipe.val_shots))
 
 
 SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
