@@ -32,7 +32,7 @@ def drawing(shape: str, seed: int, size: int = 60) -> Image.Image:
 
 
 def write_folder(folder: Path, counts: dict[str, int], first: int = 0) -> Path:
-    """A folder of class folders with so many drawings each."""
+    """A folder of class folders with the given number of drawings in each."""
     for shape, n in counts.items():
         (folder / shape).mkdir(parents=True)
         for seed in range(first, first + n):

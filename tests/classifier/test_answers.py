@@ -28,7 +28,7 @@ def test_the_intervals_are_those_of_jeffreys_prior(n: int, right: int, new: int)
 
 def test_the_interval_for_many_new_images_is_that_of_the_accuracy() -> None:
     estimate = estimate_score(np.arange(40) < 31)
-    # a step of the interval is 1 / 20,000, and so many images are still a sample
+    # a step of the interval is 1 / 20,000, and even 20,000 images are still a sample
     np.testing.assert_allclose(estimate.interval(20_000), (estimate.low, estimate.high), atol=1e-3)
     assert estimate.interval(30)[0] < estimate.low
     assert estimate.interval(30)[1] > estimate.high

@@ -20,7 +20,7 @@ NAMES = np.array(["auk", "bee", "cat", "dog", "elk", "fox"])
 def task(
     counts: list[int], e: int = 20, seed: int = 0, spread: float = 1.0
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Examples and 30 queries a class of Gaussian classes with so many examples each."""
+    """Gaussian classes with the given numbers of examples, and 30 queries per class."""
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(len(counts), e))
     X = np.concatenate([mean + spread * rng.normal(size=(n, e)) for mean, n in zip(means, counts, strict=True)])

@@ -1,4 +1,4 @@
-"""How good a classifier is, from the examples that it was tested on when they were left out: accuracy and interval."""
+"""The accuracy of a classifier estimated by leave-one-out, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handful.errors import InvalidOptionError
 TAIL = 0.025
 """The probability beyond each end of a 95% interval."""
 PRIOR = 0.5
-"""Of right and of wrong answers before any evidence: Jeffreys' prior."""
+"""Pseudo-counts of right and of wrong answers (Jeffreys' prior)."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class ScoreEstimate:
 
     accuracy: float
     low: float
-    """The interval of the accuracy on ever more new images of the same mix of classes: from here ..."""
+    """Lower end of the interval of the accuracy on any number of new images with the same mix of classes."""
     high: float
-    """... to here."""
+    """Upper end of that interval."""
     examples: int
     """Examples that were held out."""
     exact: bool = True
-    """Whether it equals refitting without each example, or is a one-step approximation of that."""
+    """True if it equals refitting without each example, False if it is a one-step approximation."""
 
     def interval(self, new_images: int) -> tuple[float, float]:
-        """The 95% interval of the accuracy that so many new images will show: wider, as they are a sample themselves.
+        """The 95% interval of the accuracy on a test set of `new_images`: wider, because that set is a sample too.
 
-        It is the beta-binomial prediction with the same prior. Compare with it what a test set of yours says.
+        It is the beta-binomial prediction with the same prior. Compare the accuracy on your own test set with it.
         """
         if new_images < 1:
             raise InvalidOptionError(f"new_images must be at least 1, but got {new_images}.")

@@ -24,7 +24,7 @@ _WRITE = "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)"
 
 @dataclass(frozen=True)
 class Stored:
-    """What is kept of one image."""
+    """The features and the thumbnail of one image."""
 
     features: Matrix
     thumbnail: bytes
@@ -34,14 +34,13 @@ class Stored:
 class Store:
     """One SQLite file: several processes may use it at once, and a write happens whole or not at all.
 
-    It holds nothing that cannot be made again: one that is damaged is started anew, and one that is locked or cannot be
-    written is done without.
+    Everything in it can be computed again, so a damaged file is deleted, and a locked or read-only one is skipped.
     """
 
     folder: Path
 
     def read(self, keys: Sequence[bytes]) -> dict[bytes, Stored]:
-        """What is known of these keys."""
+        """The entries for these keys, as far as there are any."""
         found: dict[bytes, Stored] = {}
 
         def look_up(connection: sqlite3.Connection) -> None:
@@ -53,7 +52,7 @@ class Store:
         return found
 
     def write(self, entries: Mapping[bytes, Stored]) -> None:
-        """Keep these for next time."""
+        """Add entries, or replace those with the same keys."""
         rows = [(key, entry.features.astype("<f8").tobytes(), entry.thumbnail) for key, entry in entries.items()]
 
         def insert(connection: sqlite3.Connection) -> None:

@@ -44,7 +44,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
     treats all classes as equally likely however many examples each has; without it the ridge learner follows their
-    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale anew, so that they equal a
+    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale again, so that they equal a
     fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
     equal a fresh fit at that lambda.
     """
@@ -85,8 +85,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
         """Learn from more examples, of classes old or new.
 
-        `classes` is accepted because scikit-learn's convention has it, and is not needed: a class exists from its
-        first example on.
+        `classes` is accepted for compatibility with scikit-learn and ignored: a class is added with its first example.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
@@ -97,9 +96,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def forget(
         self, *, index: int | Sequence[int] | None = None, label: Any = None, image: Any = None
     ) -> FewShotClassifier:
-        """Unlearn as if it had never been: examples by position in the order of learning, a class, or an image.
+        """Remove examples exactly, as if they had never been learnt: by position, by class, or by image.
 
-        An image is found by its content, whatever its name is now, or else by the name under which it was learnt.
+        Positions count from 0 in the order of learning. An image is found by its content, whatever its name is now, or
+        else by the name under which it was learnt.
         """
         check_is_fitted(self)
         if sum(each is not None for each in (index, label, image)) != 1:
@@ -112,7 +112,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def retune(self) -> FewShotClassifier:
-        """Choose lambda and scale anew, as a fresh fit to the same examples does."""
+        """Choose lambda and scale again, as a fresh fit to the same examples would."""
         check_is_fitted(self)
         self._state = self._state.retuned()
         return self
@@ -163,7 +163,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return estimate_score(right, state.head.exact)
 
     def unknown_score(self, X: Any) -> Matrix:
-        """How much each query looks like none of the classes; `unknown_threshold` says from where on it does."""
+        """How much each query looks like none of the classes; compare with `unknown_threshold`."""
         features = self._features(X)
         return self._state.unknown_scores(features)
 
@@ -175,7 +175,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._state.held_out_unknown_scores
         if not len(scores):
             raise NotEnoughImagesError(
-                "A threshold for unknown queries is set by holding out examples, but every class has one only. "
+                "A threshold for unknown queries is set by holding out examples, but every class has only one. "
                 "Give at least one class a second example, or compare unknown_score with a threshold of your own."
             )
         return rejection_threshold(scores, false_rejection)

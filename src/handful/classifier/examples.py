@@ -153,7 +153,7 @@ class State:
         return state.retuned() if due else state
 
     def retuned(self) -> State:
-        """The state of a fresh fit to the same examples: lambda and scale are chosen anew."""
+        """The state of a fresh fit to the same examples, with lambda and scale chosen again."""
         return fit_state(self.options, self.features + self.origin, self.classes[self.codes], self.sources)
 
 

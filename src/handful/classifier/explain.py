@@ -13,7 +13,8 @@ from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
 
 MOST_CANDIDATES = 3000
-"""Of a larger pool, the most doubtful so many are weighed: the covariance of all pairs has to fit in memory."""
+"""From a larger pool, only this many of the most doubtful images are compared, because the covariance of all
+pairs has to fit in memory."""
 
 
 @dataclass(frozen=True)

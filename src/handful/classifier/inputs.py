@@ -99,7 +99,7 @@ def labelled_pictures(X: Any, y: Any) -> tuple[list[Picture], Any]:
 
 
 def class_folders(folder: Path) -> tuple[list[Picture], NDArray[np.str_]]:
-    """The images of a folder that has one folder a class, and their labels."""
+    """The images of a folder with one subfolder per class, and their labels."""
     if not folder.is_dir():
         if not folder.exists():
             raise DataError(f"There is no folder {folder}.")

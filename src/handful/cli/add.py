@@ -1,4 +1,4 @@
-"""`handful add`: more images for a classifier, of classes old or new."""
+"""`handful add`: add images of known or new classes to a classifier."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class Add:
-    """Teach a classifier more images, of classes old or new; the result equals learning all of them at once."""
+    """Add images of known or new classes to a classifier; the result equals fitting all images at once."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote; it is replaced when all went well."""
+    """File that handful fit wrote; it is replaced only if everything succeeds."""
     images: Positional[tuple[Path, ...]]
     """Images or folders of images, all of one class; or, without --label, one folder of class folders."""
     label: str = ""
-    """Their class."""
+    """Class of these images."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Update the file and say what changed."""
+        """Update the file and print what changed."""
         prepare("cpu", self.threads)
         if not self.label and (len(self.images) != 1 or not self.images[0].is_dir()):
             raise InvalidOptionError("Say what the images show with --label, or give one folder of class folders.")

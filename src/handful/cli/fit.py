@@ -14,31 +14,31 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class Fit:
-    """Learn to classify your own images: one folder a class, a handful of images each."""
+    """Learn to classify your own images, from one folder per class with a handful of images each."""
 
     folder: Positional[Path]
-    """Folder with one folder for each class."""
+    """Folder with one subfolder per class."""
     out: Annotated[Path, arg(aliases=["-o"])]
-    """File to write, by custom called something.handful."""
+    """File to write, for example birds.handful."""
     embedding: str = "auto"
-    """auto (by a look at the images), characters, photographs, or the path of a run of handful train."""
+    """auto (chosen by looking at the images), characters, photographs, or the path of a handful train run."""
     learner: Literal["ridge", "logistic", "softmax", "prototypes"] = "ridge"
-    """What learns from the features."""
+    """Learner to fit on the features."""
     lam: float | Literal["auto"] = "auto"
-    """Regularisation, or auto to choose it by leave-one-out."""
+    """Regularisation strength, or auto to choose it by leave-one-out."""
     balance: bool = True
-    """Treat all classes as equally likely however many images each has."""
+    """Treat all classes as equally likely, however many images each has."""
     thumbnails: bool = True
     """Keep small pictures in the file, for handful inspect."""
     cache: bool = True
-    """Remember the features of images in your cache folder."""
+    """Keep the features of images in your cache folder, so that they are computed only once."""
     force: bool = False
-    """Replace a file that exists."""
+    """Overwrite the file if it exists."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Fit, save, and say how good it is."""
+        """Fit, save, and print the estimated accuracy."""
         from handful.classifier import FewShotClassifier
 
         if self.out.exists() and not self.force:
@@ -51,6 +51,6 @@ class Fit:
         print(f"Accuracy: {clf.score_estimate_}")
         suspects = clf.explain(k=99).suspects
         if suspects:
-            print(f"{len(suspects)} labels look doubtful, first of all that of {suspects[0].name}")
+            print(f"{len(suspects)} labels look doubtful; the most doubtful is that of {suspects[0].name}")
         print(f"Next: handful predict {self.out} IMAGES..., handful inspect {self.out}")
         return 0

@@ -1,4 +1,4 @@
-"""`handful forget`: take images or a class out of a classifier, exactly."""
+"""`handful forget`: remove images or a class from a classifier, exactly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class Forget:
-    """Unlearn images or a whole class, as if they had never been seen: the file keeps no trace of them."""
+    """Remove images or a whole class from a classifier, as if it had never seen them; the file keeps no trace."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote; it is replaced when all went well."""
+    """File that handful fit wrote; it is replaced only if everything succeeds."""
     images: tuple[Path, ...] = ()
-    """Images to forget, found by their content or by the path under which they were learnt."""
+    """Images to forget, found by content, or else by the path they had when they were added."""
     label: str = ""
-    """Class to forget, with all its images."""
+    """Class to forget, with all of its images."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Update the file and say what changed."""
+        """Update the file and print what changed."""
         prepare("cpu", self.threads)
         if bool(self.images) == bool(self.label):
             raise InvalidOptionError("Say what to forget: --images IMAGES... or --label NAME, one of the two.")

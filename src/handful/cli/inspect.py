@@ -18,16 +18,16 @@ class Inspect:
     classifier: Positional[Path]
     """File that handful fit wrote."""
     out: Annotated[Path | None, arg(aliases=["-o"])] = None
-    """Page to write; by default beside the classifier, with the ending .html."""
+    """Page to write; by default next to the classifier, with the extension .html."""
     unlabelled: Path | None = None
-    """Folder of images without labels, to name those that are most worth labelling."""
+    """Folder of unlabelled images; the page shows which are most worth labelling."""
     suggest: int = 12
-    """How many of them."""
+    """How many of the unlabelled images to show."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Write the page and print where it is, with the findings in a few lines."""
+        """Write the page, and print its address and a summary."""
         from handful._io import write_atomically
         from handful.classifier import FewShotClassifier
         from handful.classifier.inputs import pictures

@@ -24,27 +24,27 @@ AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Predict:
-    """Label images with a classifier of handful fit."""
+    """Label images with a classifier that handful fit wrote."""
 
     classifier: Positional[Path]
     """File that handful fit wrote."""
     images: Positional[tuple[str, ...]] = ()
-    """Images or folders of images; - or nothing reads paths from standard input, one a line."""
+    """Images or folders of images; with - or none, paths are read from standard input, one per line."""
     json: bool = False
-    """One JSON object a line, with the probabilities of all classes."""
+    """Print one JSON object per line, with the probabilities of all classes."""
     csv: bool = False
-    """A table of comma-separated values with a header."""
+    """Print comma-separated values with a header line."""
     reject: bool = False
-    """Call images unknown that look like none of the classes."""
+    """Label images as unknown if they look like none of the classes."""
     false_rejection: float = 0.05
     """Share of images of known classes that --reject may call unknown."""
     keep_going: bool = False
-    """Report an image that cannot be read and go on; the exit code is then 1."""
+    """Report unreadable images and continue; the exit code is then 1."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Print a line for each image, in order, as soon as a few are done."""
+        """Print one line per image, in order, a few images at a time."""
         from handful.classifier import FewShotClassifier
 
         if self.json and self.csv:
@@ -69,7 +69,7 @@ class Predict:
                 yield from (picture.name for picture in pictures(given))
             return
         if sys.stdin.isatty():
-            raise InvalidOptionError("Give images to label, or pipe their paths in, one a line.")
+            raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
         for line in sys.stdin:
             if path := line.rstrip("\r\n"):
                 yield path

@@ -1,4 +1,4 @@
-"""What the commands that change a classifier share: one at a time, so that no update is lost; labels; words."""
+"""What the commands that change a classifier share: a lock, so that no update is lost, and the reading of labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def updating(path: Path) -> Iterator[None]:
-    """Hold the classifier's file from reading it to replacing it; the system lets go of it if the process dies.
+    """Lock the classifier's file from reading it to replacing it; the lock ends with the process.
 
     Names that are links to one file share its lock. Where the file system has no locks, nobody waits.
     """
@@ -34,7 +34,7 @@ def updating(path: Path) -> Iterator[None]:
 
 
 def label_from(text: str, classes: NDArray[Any]) -> Any:
-    """The label that a word of the command line means: a class by its name, or a new one of the same type."""
+    """The label that a command-line argument names: a known class, or a new one of the same type."""
     for known in classes:
         if str(known) == text:
             return known.item()
@@ -49,5 +49,5 @@ def label_from(text: str, classes: NDArray[Any]) -> Any:
 
 
 def images(count: int) -> str:
-    """So many images, in words."""
+    """A number of images in words: "1 image", "2 images"."""
     return "1 image" if count == 1 else f"{count} images"

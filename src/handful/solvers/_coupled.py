@@ -1,4 +1,4 @@
-"""The linear system that multi-class problems share: one weighted ridge regression a class, coupled by an offset.
+"""The linear system that multi-class problems share: one weighted ridge regression per class, coupled by an offset.
 
 For classes c = 1..o with weights R_c = diag(r_c), find A and the offset u (one number a sample) such that
 

@@ -24,7 +24,7 @@ from handful.solvers._precision import as_tensor, no_autocast, recast, result_dt
 from handful.solvers.logistic import Gradient
 
 HALVINGS = 12
-"""A Newton step is halved at most so many times; 0 is the rule, a few where the first steps overshoot."""
+"""A Newton step is halved at most this many times: usually never, a few times if the first steps overshoot."""
 
 SUFFICIENT = 1e-4
 """The part of the decrease promised by the slope that a step must deliver (Armijo, 1966)."""
