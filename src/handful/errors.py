@@ -37,6 +37,10 @@ class CheckpointError(HandfulError):
     """A checkpoint is missing, truncated, or was not written by handful."""
 
 
+class NewerFormatError(CheckpointError):
+    """A file was written by a newer version of handful, in a format that this version does not know."""
+
+
 class DivergedError(HandfulError, ArithmeticError):
     """Training produced a loss that is not finite."""
 

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from handful.classifier import FewShotClassifier, ImageEmbedding
-from handful.errors import CheckpointError, InvalidOptionError
-from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.errors import CheckpointError, InvalidOptionError, NewerFormatError
+from handful.meta.checkpoint import FORMAT, read_checkpoint, write_checkpoint
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 from tests.classifier.test_classifier import NAMES, assert_same, task
 
@@ -61,7 +61,7 @@ def test_a_classifier_of_images_travels_with_its_embedding_and_thumbnails(tmp_pa
     clf.save(tmp_path / "small.handful", thumbnails=False)
     loaded = FewShotClassifier.load(tmp_path / "full.handful", cache=False)
     queries = [drawing(shape, 40) for shape in SHAPES]
-    # the order of a sum may differ, for arrays may lie otherwise in memory
+    # a sum may run in another order, because arrays may lie differently in memory
     np.testing.assert_allclose(loaded.predict_proba(queries), clf.predict_proba(queries), rtol=1e-12)
     assert loaded._state.sources == clf._state.sources
     assert all(source.thumbnail[:2] == b"\xff\xd8" for source in loaded._state.sources)
@@ -117,6 +117,14 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     foreign.write_bytes(b"\x80\x04\x95 a pickle")
     with pytest.raises(CheckpointError):
         FewShotClassifier.load(foreign)
+
+
+def test_a_file_of_a_newer_format_is_refused_with_the_advice_to_update(saved: Path) -> None:
+    tensors, facts = read_checkpoint(saved)
+    write_checkpoint(saved, tensors, {**facts, "format": FORMAT + 1})
+    with pytest.raises(NewerFormatError, match=rf"format {FORMAT + 1}.*format {FORMAT}.*Update handful") as refused:
+        FewShotClassifier.load(saved)
+    assert "not a classifier" not in str(refused.value)
 
 
 def _set(name: str, value: Any) -> Callable[[dict[str, Tensor], dict[str, Any]], None]:

@@ -1,9 +1,8 @@
 """What follows from inner products: each against the features that it stands for."""
 
 import torch
-from torch.nn.functional import cosine_similarity
 
-from handful.solvers import add_intercept, cosines, cross_gram, diagonal_prior, dual_weights, gram, squared_distances
+from handful.solvers import cross_gram, diagonal_prior, dual_weights, gram
 
 from .problems import leaves, make
 
@@ -52,31 +51,7 @@ def test_gram_keeps_its_digits_under_autocast():
     torch.testing.assert_close(G, X @ X.mT)
 
 
-def test_intercept_is_a_column_of_ones():
-    X = make((5, 9), 0).X
-    with_ones = torch.cat([X, torch.ones(5, 1)], -1)
-    torch.testing.assert_close(add_intercept(X @ X.mT), with_ones @ with_ones.mT)
-
-
 def test_diagonal_prior_is_a_kernel():
     X = make((5, 9), 0).X.repeat(2, 1, 1)
     lam = torch.linspace(0.1, 3, 18, dtype=torch.float64).reshape(2, 9)
     torch.testing.assert_close(gram(diagonal_prior(X, lam)), X @ torch.diag_embed(1 / lam) @ X.mT)
-
-
-def test_distances_and_cosines_equal_those_of_the_features():
-    Q, X = make((4, 9), 0).X, make((6, 9), 1).X
-    G, q_norms, x_norms = Q @ X.mT, Q.square().sum(-1), X.square().sum(-1)
-    torch.testing.assert_close(squared_distances(G, q_norms, x_norms), torch.cdist(Q, X).square())
-    torch.testing.assert_close(cosines(G, q_norms, x_norms), cosine_similarity(Q[:, None], X[None], -1))
-
-
-def test_equal_points_are_no_less_than_zero_apart():
-    X = 1e3 * make((20, 9), 0).X.float()
-    norms = X.square().sum(-1)
-    assert squared_distances(X @ X.mT, norms, norms).min() >= 0
-
-
-def test_cosine_with_a_zero_vector_is_zero():
-    zero = torch.zeros(1)
-    assert torch.equal(cosines(torch.zeros(1, 1), zero, zero), torch.zeros(1, 1))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from handful.classifier.heads import (
     Head,
+    LinearMap,
     RidgeHead,
     balanced,
     held_out_shares,
@@ -112,7 +113,7 @@ class State:
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is, by its predictive variance and its best ridge score."""
         centred = features - self.origin
-        scores = balanced(ridge_map(self.factor, self.targets)(centred), self.counts / self.counts.sum())
+        scores = balanced(self._ridge_map(centred), self.counts / self.counts.sum())
         return self._foreignness(self.factor.variances(torch.from_numpy(centred)), scores)
 
     @cached_property
@@ -123,7 +124,15 @@ class State:
 
     def _foreignness(self, variances: Tensor, scores: Matrix) -> Matrix:
         best = scores.max(1) / np.sqrt(len(self.classes))
-        return foreignness(variances.numpy() / size_of(self.features), best)
+        return foreignness(variances.numpy() / self._size, best)
+
+    @cached_property
+    def _ridge_map(self) -> LinearMap:
+        return ridge_map(self.factor, self.targets)
+
+    @cached_property
+    def _size(self) -> float:
+        return size_of(self.features)
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
         """With more examples, of classes old or new."""

@@ -101,9 +101,13 @@ def suspects(state: State) -> list[Suspect]:
 
 def confusion_matrix(state: State) -> Matrix:
     """Held-out examples by their label (rows) and by the class that they are taken for (columns)."""
-    counts = np.zeros((len(state.classes),) * 2)
-    held = state.held_out
-    np.add.at(counts, (state.codes[held], state.held_out_scores[held].argmax(1)), 1)
+    from sklearn import metrics  # slow to import, and only this needs it
+
+    held, way = state.held_out, len(state.classes)
+    if not len(held):  # scikit-learn refuses to count nothing
+        return np.zeros((way, way))
+    guesses = state.held_out_scores[held].argmax(1)
+    counts: Matrix = metrics.confusion_matrix(state.codes[held], guesses, labels=np.arange(way)).astype(np.float64)
     return counts
 
 

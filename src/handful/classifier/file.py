@@ -16,7 +16,7 @@ from handful.classifier.embedder import Embedder, choose_embedder, named_embedde
 from handful.classifier.examples import Options, Source, State
 from handful.classifier.heads import maker
 from handful.embeddings.preprocessing import preprocessing_from_json
-from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError
+from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError, NewerFormatError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import recipe_from_json
 from handful.meta.run import TrainedModel, build
@@ -73,10 +73,12 @@ def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None
         raise CheckpointError(f"There is no classifier {path}.")
     try:
         tensors, facts = read_checkpoint(path)
+    except NewerFormatError:
+        raise
     except CheckpointError as error:
         raise CheckpointError(
             f"{path} is not a classifier that handful saved, or not all of it ({error.__cause__ or error}). "
-            f"Copy it again from where it came, or make it anew with handful fit."
+            f"Copy it again from where it came, or make it again with handful fit."
         ) from error
     if facts.get("kind") != KIND:
         raise CheckpointError(

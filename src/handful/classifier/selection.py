@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from torch.nn import functional
 
 from handful.classifier.inputs import Labels, Matrix
 from handful.solvers.factor import Spectrum
@@ -66,13 +65,13 @@ def calibrate(
     With no held-out score, the prior alone decides. `spread`, the prior's standard deviation, and `precision` are
     those of the scale's logarithm.
     """
-    held_out, classes = torch.from_numpy(scores), torch.from_numpy(labels)
+    shifted = scores - scores.max(1, keepdims=True)  # once for all scales, so that exp cannot overflow
+    of_labels = float(shifted[np.arange(len(labels)), labels].sum())
 
     def loss(log_scale: float) -> float:
         prior = 0.5 * ((log_scale - math.log(usual)) / spread) ** 2
-        if not len(labels):
-            return prior
-        return prior + float(functional.cross_entropy(math.exp(log_scale) * held_out, classes, reduction="sum"))
+        scale = math.exp(log_scale)
+        return prior + float(np.log(np.exp(scale * shifted).sum(1)).sum()) - scale * of_labels
 
     found = minimize_scalar(loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": precision})
     return Calibration(math.exp(float(found.x)), float(found.fun))

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from handful._io import write_atomically
-from handful.errors import CheckpointError
+from handful.errors import CheckpointError, NewerFormatError
 
 _KEY = "handful"
 FORMAT = 1
@@ -45,6 +45,11 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         version = facts.pop("format")
     except (json.JSONDecodeError, AttributeError, KeyError) as error:
         raise CheckpointError(f"The header of {path} cannot be read: {error}.") from error
+    if isinstance(version, int) and version > FORMAT:
+        raise NewerFormatError(
+            f"{path} was written by a newer version of handful: it has format {version}, and this version reads format "
+            f"{FORMAT}. Update handful (pip install --upgrade handful) and try again."
+        )
     if version != FORMAT:
         raise CheckpointError(f"{path} has format {version}, but this version of handful reads format {FORMAT}.")
     return tensors, facts

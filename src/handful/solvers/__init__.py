@@ -2,13 +2,10 @@
 
 from handful.solvers._linear import solve_psd
 from handful.solvers.kernels import (
-    add_intercept,
-    cosines,
     cross_gram,
     diagonal_prior,
     dual_weights,
     gram,
-    squared_distances,
 )
 from handful.solvers.logistic import Gradient, logistic, logistic_dual
 from handful.solvers.ridge import leave_one_out, ridge, ridge_dual, ridge_predictions, ridge_primal
@@ -17,8 +14,6 @@ from handful.solvers.svm import svm_dual
 
 __all__ = [
     "Gradient",
-    "add_intercept",
-    "cosines",
     "cross_gram",
     "diagonal_prior",
     "dual_weights",
@@ -32,6 +27,5 @@ __all__ = [
     "ridge_primal",
     "softmax_dual",
     "solve_psd",
-    "squared_distances",
     "svm_dual",
 ]

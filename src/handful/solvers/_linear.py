@@ -117,8 +117,8 @@ def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
 
     With p = L^-1 v the new factor is L R, where R is the factor of I + sign p p^T, known in closed form: with
     rho_j = 1 + sign (p_1^2 + ... + p_j^2), R_jj = sqrt(rho_j / rho_{j-1}) and, for i > j,
-    R_ij = sign p_i p_j / sqrt(rho_j rho_{j-1}). So L R needs only `later`, the sums over i > j of L_i p_i (after
-    Gill, Golub, Murray and Saunders, 1974).
+    R_ij = sign p_i p_j / sqrt(rho_j rho_{j-1}). So L R needs only `later`, the sums over i > j of L_i p_i, which are
+    what the sums over i <= j leave of v = L p (after Gill, Golub, Murray and Saunders, 1974).
     """
     p = solve_lower(L, v.unsqueeze(-1)).mT  # (..., 1, n)
     rho = 1 + sign * p.square().cumsum(-1)
@@ -127,9 +127,8 @@ def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
             f"Taking out a rank-one term leaves no positive definite matrix (1 - |p|^2 = {float(rho.min()):.3g})."
         )
     before = torch.cat([torch.ones_like(rho[..., :1]), rho[..., :-1]], -1)
-    weighted = L * p
-    later = torch.cat([weighted[..., 1:].flip(-1).cumsum(-1).flip(-1), torch.zeros_like(L[..., :1])], -1)
-    return L * (rho / before).sqrt() + later * (sign * p / (rho * before).sqrt())
+    later = (v.unsqueeze(-1) - (L * p).cumsum(-1)).tril(-1)
+    return torch.addcmul(L * (rho / before).sqrt(), later, sign * p / (rho * before).sqrt())
 
 
 def _require_sound(S: Tensor, B: Tensor) -> None:

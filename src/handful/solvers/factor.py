@@ -18,7 +18,7 @@ from torch import Tensor
 
 from handful.errors import InvalidOptionError, ShapeError
 from handful.solvers._checks import require_finite, require_positive, require_rows
-from handful.solvers._linear import bordered, cholesky, rank_one, solve_cholesky, solve_lower, without
+from handful.solvers._linear import add_diagonal, bordered, cholesky, rank_one, solve_cholesky, solve_lower, without
 from handful.solvers._precision import system_dtype
 
 REFACTOR_SHARE = 8
@@ -95,7 +95,8 @@ class RidgeFactor(ABC):
     def remove(self, index: Sequence[int]) -> RidgeFactor:
         """Without the examples at these positions."""
         rows = set(index)
-        X = self.X[..., [i for i in range(self.X.shape[-2]) if i not in rows], :]
+        kept = [i for i in range(self.X.shape[-2]) if i not in rows]
+        X = self.X.index_select(-2, torch.tensor(kept, dtype=torch.int64, device=self.X.device))
         many = REFACTOR_SHARE * len(rows) > self.L.shape[-1]
         if many or _form(X) != self.form:
             return ridge_factor(X, self.lam, self.bias)
@@ -351,8 +352,9 @@ class Spectrum:
         """The same as `RidgeFactor.leave_one_out` at this lambda, with the bias."""
         Y = Y.to(self.U)
         centred = Y - Y.mean(-2, keepdim=True)
-        shrunk = self.U.mT @ centred / (self.values + lam).unsqueeze(-1)
-        slack = 1 - 1 / self.U.shape[-2] - self.squares @ (1 / (self.values + lam)).unsqueeze(-1)
+        shrinkage = (self.values + lam).reciprocal().unsqueeze(-1)
+        shrunk = self.U.mT @ centred * shrinkage
+        slack = 1 - 1 / self.U.shape[-2] - self.squares @ shrinkage
         return held_out(Y, centred - self.U @ shrunk, slack)
 
 
@@ -374,7 +376,7 @@ def _gram(X: Tensor) -> Tensor:
 
 
 def _shifted(S: Tensor, lam: Tensor) -> Tensor:
-    return S + torch.diag_embed(lam.unsqueeze(-1).expand(*S.shape[:-1]))
+    return add_diagonal(S, lam.unsqueeze(-1))
 
 
 def _primal_system(xx: Tensor, x_sum: Tensor, n: int, lam: Tensor, bias: bool) -> Tensor:

@@ -1,10 +1,9 @@
-"""Gram matrices, and what follows from inner products alone: a bias, a diagonal prior, distances, cosines."""
+"""Gram matrices and products with features that keep their precision, and the diagonal prior of eq. 8."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from handful.solvers._checks import common_batch
@@ -40,32 +39,12 @@ def dual_weights(X: Tensor, A: Tensor) -> Tensor:
         return (A.mT @ recast(X, A.dtype)).mT
 
 
-def add_intercept(K: Tensor) -> Tensor:
-    """The Gram matrix of features with a column of ones appended: K + 1. The bias is penalised like the rest."""
-    return K + 1
-
-
 def diagonal_prior(X: Tensor, lam: Tensor) -> Tensor:
     """Features whose Gram matrix is X diag(lam)^-1 X^T, the one of eq. 8, which goes with a scalar lam of 1.
 
-    `lam` (..., e) holds one positive value a feature.
+    `lam` (..., e) holds one positive value per feature.
     """
     return X * lam.rsqrt().unsqueeze(-2)
-
-
-def squared_distances(G: Tensor, q_norms: Tensor, x_norms: Tensor) -> Tensor:
-    """|q - x|^2 = |q|^2 - 2 q.x + |x|^2 from inner products (..., q, n) and squared norms (..., q), (..., n).
-
-    Rounding may push the distance of equal points below 0; it is held at 0.
-    """
-    return (q_norms[..., :, None] - 2 * G + x_norms[..., None, :]).clamp_min(0)
-
-
-def cosines(G: Tensor, q_norms: Tensor, x_norms: Tensor) -> Tensor:
-    """q.x / (|q| |x|) from inner products (..., q, n) and squared norms; 0 where a vector is 0."""
-    smallest = torch.finfo(G.dtype).tiny
-    scale = q_norms.clamp_min(smallest).rsqrt()[..., :, None] * x_norms.clamp_min(smallest).rsqrt()[..., None, :]
-    return G * scale
 
 
 class _Gram(Operation):
