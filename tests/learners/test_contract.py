@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -18,6 +19,23 @@ from tests.learners.cases import CASES, WAY, Case, episode
 CLOSE = {"rtol": 1e-8, "atol": 1e-9}
 
 every_learner = pytest.mark.parametrize("case", CASES, ids=str)
+
+BEFORE_NORM = "batch norm takes away what a bias adds before it"
+SHIFT = "softmax ignores a number that is added to all of its inputs"
+FLAT = [
+    ("", r"(embedding|embedding\.embedding|learner\.network|learner\.network\.body\.0)\.0\.bias", BEFORE_NORM),
+    ("r2d2", r"learner\.bias", SHIFT),
+    ("lrd2", r"learner\.bias", SHIFT),
+    ("svm", r"learner\.log_C", "no support example is at the bound C, so the solution does not depend on it"),
+    ("relation", r"learner\.(of_class|compare\.3)\.bias", BEFORE_NORM),
+    ("gnn", r"embedding\.project\.bias", BEFORE_NORM),
+    ("gnn", r"learner\.(updates\.\d\.layers\.0|.*similarity\.layers\.(0|3|4|6|7|9|10))\.bias", BEFORE_NORM),
+    ("gnn", r"learner\..*similarity\.layers\.1[23]\.bias", SHIFT),
+    ("gnn-form=omniglot", r"(learner\.classify|embedding\.normalise)\.bias", BEFORE_NORM),
+    ("snail", r"embedding\.project\.bias", BEFORE_NORM),
+    ("snail-first_dilation=2", r"learner\.blocks\.[13]\.before\.2\.weight", "8 steps back is before the first example"),
+]
+"""Parameters whose gradient is zero: words of the case, joined by hyphens, the parameter's name, and the reason."""
 
 
 def test_every_registered_learner_is_in_the_battery():
@@ -36,11 +54,11 @@ def test_every_parameter_gets_a_gradient_from_the_training_loss(case: Case):
     model = case.model().train()
     batch = model.learner.pose(episode(0, lead=(2,)))
     model.learner.objective(model(batch), batch.query.targets).backward()
-    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    assert not missing
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    assert all(torch.isfinite(grad).all() for grad in grads)
-    assert any(grad.abs().max() > 0 for grad in grads)
+    slopes = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    assert [name for name, slope in slopes.items() if slope is None or not torch.isfinite(slope).all()] == []
+    # rounding leaves about 1e-14 of a gradient that is zero in exact arithmetic; the smallest true ones are near 1e-4
+    zero = [name for name, slope in slopes.items() if slope is not None and slope.abs().max() < 1e-10]
+    assert [name for name in zero if not any(re.fullmatch(pattern, name) for pattern in _flat(case))] == []
 
 
 @pytest.mark.slow
@@ -182,6 +200,11 @@ def test_targets_that_do_not_belong_to_the_support_are_refused(case: Case):
     features = model.embed(one.support.inputs)
     with pytest.raises(ShapeError, match="must agree"):
         model.learner.fit(features, one.support.targets[1:])
+
+
+def _flat(case: Case) -> list[str]:
+    """The names of the parameters, as patterns, that may have no gradient in this case."""
+    return [name for words, name, _ in FLAT if all(word in str(case).split("-") for word in words.split("-") if word)]
 
 
 def _pick(batch: Episode, i: int, j: int) -> Episode:
