@@ -87,7 +87,7 @@ def test_train_then_evaluate_then_json(tmp_path: Path) -> None:
     told = handful("train", "--out", run, *QUICK, "--episodes", "40").stdout
     assert "Best validation" in told
     assert {path.name for path in run.iterdir()} == {
-        "recipe.json", "log.jsonl", "manifest.json", "last.safetensors",
+        ".lock", "recipe.json", "log.jsonl", "manifest.json", "last.safetensors",
         "best-mean.safetensors", "best-1-shot.safetensors", "best-5-shot.safetensors",
     }  # fmt: skip
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
