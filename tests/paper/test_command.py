@@ -128,6 +128,15 @@ def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path:
 
 
 @pytest.mark.slow
+def test_a_dry_run_times_rows_whose_data_is_not_there_on_noise_of_their_size(tmp_path: Path) -> None:
+    words = ["table2", "--only", "R2-D2 (64C)", "--dry-run", "--threads", "1", "--width", "32C"]
+    told = handful(tmp_path, *words, "--out", tmp_path / "no").stdout
+    assert "omniglot/r2d2-64C/authors, seed 0: 0 of 120,000 episodes done" in told
+    assert "cannot run now: omniglot-nearest is not there" in told
+    assert "Get it with: handful data add omniglot" in told
+
+
+@pytest.mark.slow
 def test_estimates_price_each_cost_once_and_say_what_they_assume(small: Benchmark, tmp_path: Path) -> None:
     words = ["--only", "cifar-fs/r2d2-64C", "cifar-fs/r2d2-lam-fixed", "omniglot/protonet-64C-5shot", "--width", "32C"]
     assert main(["reproduce", "estimates", *words, "--threads", "1", "--out", str(tmp_path)]) == 0

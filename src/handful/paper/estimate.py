@@ -148,7 +148,9 @@ def _smaller(recipe: Recipe, data: Benchmark) -> Recipe:
     most = QUICK_PIXELS // (height * width)
     images = max(recipe.max_shot + 1, min(recipe.images_per_class, most // recipe.way))
     way = recipe.way if "way" in recipe.options else max(2, min(recipe.way, most // images))
-    return replace(recipe, way=way, images_per_class=images)
+    # validation keeps its size, which may follow from that of a whole training episode
+    query = validation_queries(recipe, max(recipe.val_ways), max(recipe.val_shots), int(data.val.counts.min()))
+    return replace(recipe, way=way, images_per_class=images, val_query=query)
 
 
 def _effort(recipe: Recipe) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from handful import data
 from handful.data.table import Benchmark
@@ -12,6 +12,7 @@ from handful.paper.estimate import ADAPTING, GPU_FLOPS, SHAPES, Estimate, estima
 from handful.paper.experiments import Experiment
 from handful.paper.jobs import Job
 from handful.paper.recipes import Recipe
+from handful.paper.recipes.settings import NEAREST
 from handful.paper.rerun import Options, Planned, plan_cells, why_not
 
 SECONDS = 60.0
@@ -21,13 +22,13 @@ SECONDS = 60.0
 class Prices:
     """Estimates of runs, measured once for each distinct cost; data sets that are not there are noise."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self.benchmarks: dict[str, Benchmark] = {}
         self.missing: dict[str, str] = {}
         """What to type for each data set that is not there."""
         self.known: dict[tuple[object, ...], Estimate | str] = {}
         self.end = time.perf_counter() + SECONDS
-        for name in dict.fromkeys(column.data for column in experiment.columns):
+        for name in dict.fromkeys(names):
             try:
                 self.benchmarks[name] = data.load(name)
             except DataError as error:
@@ -45,7 +46,7 @@ class Prices:
         name = job.recipe.data
         if time.perf_counter() > self.end:
             return f"not timed: {SECONDS:.0f} s of timing are over; narrow the rows with --only"
-        if name not in self.benchmarks and name not in SHAPES:
+        if name not in self.benchmarks and name.removesuffix(NEAREST) not in SHAPES:
             return f"not timed: the images of {name} have no known size"
         try:
             return estimate(job, self.benchmarks.get(name), quick=True)
@@ -55,9 +56,9 @@ class Prices:
 
 def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     """A line for each row, data set and run: how far it is, the time to its completion, and why it cannot run now."""
-    prices = Prices(experiment)
     planned = plan_cells(experiment, options)
     jobs = {job.folder: job for _, own in planned for job in own}
+    prices = Prices(job.recipe.data for job in jobs.values())
     rows = list(dict.fromkeys(cell.row.label for cell, _ in planned))
     yield f"{experiment.title}: {len(rows)} rows, {len(jobs)} runs"
     costs: dict[str, Estimate] = {}
@@ -76,7 +77,11 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
 def _expense(job: Job) -> tuple[bool, int, bool]:
     """What makes a run dear to time: inner steps, large images, a wide network."""
     recipe = job.recipe
-    return recipe.learner in ADAPTING, SHAPES.get(recipe.data, (0, 0, 0))[-1], recipe.width != "64C"
+    return (
+        recipe.learner in ADAPTING,
+        SHAPES.get(recipe.data.removesuffix(NEAREST), (0, 0, 0))[-1],
+        recipe.width != "64C",
+    )
 
 
 def _row(planned: list[Planned], options: Options, prices: Prices, costs: dict[str, Estimate]) -> Iterator[str]:
@@ -87,7 +92,7 @@ def _row(planned: list[Planned], options: Options, prices: Prices, costs: dict[s
             cost = prices.of(job)
             if isinstance(cost, Estimate):
                 costs[str(job.folder)] = cost
-            absent = cell.column.data in prices.missing
+            absent = job.recipe.data in prices.missing
             yield _line(job, cost) + (f"; cannot run now: {job.recipe.data} is not there" if absent else "")
 
 
