@@ -28,12 +28,12 @@ from handful import __version__, data, evaluate
 from handful._io import write_atomically
 from handful.data.table import Benchmark
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
+from handful.meta.config import Recipe
 from handful.meta.engine import keep_freed_memory
 from handful.meta.features import embed_pool
 from handful.meta.run import Run, build
 from handful.meta.state import TrainingState
 from handful.meta.train import train
-from handful.paper.recipes import Recipe
 from handful.paper.recipes.learners import QUICK
 
 TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}

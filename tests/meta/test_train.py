@@ -16,13 +16,12 @@ from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, DivergedError, InvalidOptionError
 from handful.learners import R2D2, ProtoNet
-from handful.meta.config import Plan
+from handful.meta.config import Plan, Recipe
 from handful.meta.evaluate import evaluate
 from handful.meta.model import FewShotModel
 from handful.meta.run import Run, read_recipe, validation_queries
 from handful.meta.state import TrainingState
 from handful.meta.train import seeded, train
-from handful.paper.recipes import Recipe
 
 
 def fresh(dropout: float = 0.0) -> FewShotModel:

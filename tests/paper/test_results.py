@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from handful.data.table import Benchmark
+from handful.meta.config import Recipe
 from handful.meta.manifest import Manifest, Session
 from handful.paper.episode_set import draw_set
 from handful.paper.experiments import EXPERIMENTS, Column, Experiment, Row, narrowed
@@ -18,7 +19,7 @@ from handful.paper.jobs import Departures
 from handful.paper.measure import Measurement
 from handful.paper.plots import beside_picture, lines_picture
 from handful.paper.published import Figure
-from handful.paper.recipes import NAMED, Recipe
+from handful.paper.recipes import NAMED
 from handful.paper.rerun import Options, plan_cells
 from handful.paper.results import Cell, Results, Score, pair
 from handful.paper.tables import beyond_lines, column_lines, manifest_lines, markdown, pair_lines, summary

@@ -25,7 +25,7 @@ from handful.cli.inspect import Inspect
 from handful.cli.predict import Predict
 from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
-from handful.cli.train import Train
+from handful.cli.train import Train, flags_of
 from handful.errors import HandfulError
 from handful.paper.recipes import named_recipe
 
@@ -81,7 +81,7 @@ def _commands(words: list[str]) -> type[Command]:
     """The commands; `train --recipe NAME` takes the defaults of its flags from that recipe."""
     flags = " ".join(words).replace("--recipe=", "--recipe ").split()
     named = [flags[i + 1] for i, word in enumerate(flags[:-1]) if word == "--recipe"]
-    train = Train(out=MISSING, recipe=named_recipe(named[-1])) if named and words[0] == "train" else None
+    train = Train(out=MISSING, recipe=flags_of(named_recipe(named[-1]))) if named and words[0] == "train" else None
     training = subcommand("train") if train is None else subcommand("train", default=train)
     commands: object = (
         Annotated[Fit, subcommand("fit")]

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from handful.cli.machine import Device, prepare
 from handful.cli.progress import validation_line
-from handful.meta.config import Recipe, parse_options
+from handful.errors import InvalidOptionError
+from handful.meta.config import Option, Recipe
 
 if TYPE_CHECKING:
     from handful.meta.run import Run
+
+
+@dataclass(frozen=True)
+class RecipeFlags(Recipe):
+    """A recipe as flags: one for each field, but for the learner's options, which --set takes."""
+
+    options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
+
+
+def flags_of(recipe: Recipe) -> RecipeFlags:
+    """The recipe as the defaults of the flags."""
+    return RecipeFlags(**_values(recipe))
+
+
+def _values(recipe: Recipe) -> dict[str, Any]:
+    return {each.name: getattr(recipe, each.name) for each in dataclasses.fields(Recipe)}
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class Train:
     """Folder of the run: recipe, log and checkpoints go here."""
     recipe_name: Annotated[str, arg(name="recipe")] = ""
     """Start from a named recipe (`handful recipes` lists them); other flags change it."""
-    recipe: Annotated[Recipe, OmitArgPrefixes] = field(default_factory=Recipe)
+    recipe: Annotated[RecipeFlags, OmitArgPrefixes] = field(default_factory=RecipeFlags)
     set: tuple[str, ...] = ()
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
     resume: bool = False
@@ -93,7 +110,27 @@ class Train:
         return self.recipe_name if same else ""
 
     def _recipe(self) -> Recipe:
-        return dataclasses.replace(self.recipe, options={**self.recipe.options, **parse_options(self.set)})
+        values = _values(self.recipe)
+        return Recipe(**{**values, "options": {**values["options"], **parse_options(self.set)}})
+
+
+def parse_options(pairs: tuple[str, ...]) -> dict[str, Option]:
+    """Learner options from words like `lam=10` or `learn_lam=true`."""
+    return dict(_parse_option(pair) for pair in pairs)
+
+
+def _parse_option(pair: str) -> tuple[str, Option]:
+    key, found, value = pair.partition("=")
+    if not found or not key or not value:
+        raise InvalidOptionError(f"A learner option is written name=value, for example lam=10, but got '{pair}'.")
+    if value.lower() in ("true", "false"):
+        return key, value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return key, kind(value)
+        except ValueError:
+            continue
+    return key, value
 
 
 @contextmanager

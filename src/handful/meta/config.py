@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal
-
-from tyro.conf import Suppress
+from typing import Any, Literal
 
 from handful.errors import CheckpointError, InvalidOptionError
 
@@ -134,7 +132,7 @@ class Recipe:
     """In training, pass support and query through the network in one batch, so that they share batch statistics."""
     learner: str = "r2d2"
     """The base learner's name."""
-    options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
     """The learner's options, by the names of its constructor."""
     way: int = 20
     """Classes of a training episode."""
@@ -190,22 +188,3 @@ def _migrated(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if "val_way" not in values:
         return values
     return {**{key: value for key, value in values.items() if key != "val_way"}, "val_ways": [values["val_way"]]}
-
-
-def parse_options(pairs: tuple[str, ...]) -> dict[str, Option]:
-    """Learner options from words like `lam=10` or `learn_lam=true`."""
-    return dict(_parse_option(pair) for pair in pairs)
-
-
-def _parse_option(pair: str) -> tuple[str, Option]:
-    key, found, value = pair.partition("=")
-    if not found or not key or not value:
-        raise InvalidOptionError(f"A learner option is written name=value, for example lam=10, but got '{pair}'.")
-    if value.lower() in ("true", "false"):
-        return key, value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return key, kind(value)
-        except ValueError:
-            continue
-    return key, value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from handful.paper.recipes import NAMED, Recipe
+from handful.meta.config import Recipe
+from handful.paper.recipes import NAMED
 
 _SILENT = {"seed", "episodes", "validate_every", "patience", "val_way", "val_shots", "val_query", "val_episodes"}
 """How long and how often: said elsewhere in a report."""

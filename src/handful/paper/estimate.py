@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from handful.data.table import Benchmark, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.meta.completeness import complete_at
+from handful.meta.config import Recipe
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_rows, folded
 from handful.meta.run import Run, validation_queries
 from handful.meta.train import train
 from handful.paper.jobs import Job, Standing, standing
-from handful.paper.recipes import Recipe
 from handful.paper.recipes.settings import NEAREST
 
 SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1, 28, 28)}

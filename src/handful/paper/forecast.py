@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from handful import data
 from handful.data.table import Benchmark
 from handful.errors import DataError, HandfulError
+from handful.meta.config import Recipe
 from handful.paper.estimate import ADAPTING, GPU_FLOPS, SHAPES, Estimate, estimate
 from handful.paper.experiments import Experiment
 from handful.paper.jobs import Job
-from handful.paper.recipes import Recipe
 from handful.paper.recipes.settings import NEAREST
 from handful.paper.rerun import Options, Planned, plan_cells, why_not
 

@@ -19,13 +19,13 @@ from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.meta.checkpoint import read_checkpoint
 from handful.meta.completeness import complete_at
-from handful.meta.config import Plan
+from handful.meta.config import Plan, Recipe
 from handful.meta.engine import Engine
 from handful.meta.lock import held
 from handful.meta.manifest import Manifest, Record
 from handful.meta.run import LAST, RECIPE, Run, build, read_recipe
 from handful.meta.train import Progress
-from handful.paper.recipes import NAMED, Recipe
+from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import Schedule, Width
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]

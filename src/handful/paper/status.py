@@ -9,11 +9,11 @@ from typing import Any
 
 from handful.errors import CheckpointError, DataError
 from handful.meta.completeness import Completion, complete_at, completion
+from handful.meta.config import Recipe
 from handful.meta.lock import holder, is_held
 from handful.meta.manifest import MANIFEST
 from handful.meta.run import LOG, RECIPE, read_recipe
 from handful.paper.forecast import time_told
-from handful.paper.recipes import Recipe
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import torch
 
 from handful.data.table import ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
+from handful.meta.config import Option, Recipe
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
 from handful.meta.model import FewShotModel
 from handful.meta.run import build
 from handful.paper.published import TABLE_4
-from handful.paper.recipes import Option, Recipe
 from handful.paper.recipes.settings import Width
 
 EPISODES = 10_000

@@ -109,8 +109,8 @@ def write(folder: Path) -> None:
 
 
 def _of_a_run(folder: Path) -> FewShotClassifier:
+    from handful.meta.config import Recipe
     from handful.meta.run import build
-    from handful.paper.recipes import Recipe
 
     recipe = Recipe(width="32C")
     model = build(recipe, (1, IMAGE_SIZE, IMAGE_SIZE))

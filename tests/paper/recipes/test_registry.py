@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.config import Recipe, recipe_from_json
 from handful.meta.run import build, validation_queries
-from handful.paper.recipes import NAMED, Recipe, named_recipe, parse_options, recipe_from_json
+from handful.paper.recipes import NAMED, named_recipe
 from handful.paper.recipes.own import SWITCHES
 from handful.paper.recipes.settings import setting_of
 
@@ -145,10 +146,3 @@ def test_unknown_names_and_fields_are_refused() -> None:
         named_recipe("omni")
     with pytest.raises(CheckpointError, match="does not know: flavour"):
         recipe_from_json({**Recipe().as_json(), "flavour": "sweet"})
-
-
-def test_learner_options_are_read_by_kind() -> None:
-    words = ("lam=10", "rate=1e-3", "learn_lam=true", "prior=diagonal")
-    assert parse_options(words) == {"lam": 10, "rate": 1e-3, "learn_lam": True, "prior": "diagonal"}
-    with pytest.raises(InvalidOptionError, match="name=value"):
-        parse_options(("lam",))

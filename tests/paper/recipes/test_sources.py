@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from handful.meta.config import Plan
-from handful.paper.recipes import NAMED, Recipe
+from handful.meta.config import Plan, Recipe
+from handful.paper.recipes import NAMED
 from handful.paper.recipes.baselines import baselines
 from handful.paper.recipes.originals import originals
 
