@@ -1,0 +1,1 @@
+"""Classifiers over HTTP: the service, and the studio page; `pip install 'handful[serve]'`."""

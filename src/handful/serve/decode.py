@@ -1,0 +1,81 @@
+"""Uploads become pictures here: every one is a stranger's, so its name and its size are checked before its pixels."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from handful.classifier.inputs import Picture, pixels_of
+from handful.embeddings.preprocessing import Preprocessing
+from handful.errors import DataError
+from handful.serve.guard import Limits
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
+"""What browsers and cameras make. Pillow reads many more, mostly with old and rarely used code."""
+LONGEST_NAME = 120
+
+
+class TooLargeError(DataError):
+    """An upload is larger, or has more images, than the service accepts."""
+
+
+def checked(uploads: Iterable[tuple[str, bytes]], limits: Limits) -> list[Picture]:
+    """Uploaded files by name and content as pictures, once their headers show that they are small enough to decode."""
+    found: list[Picture] = []
+    pixels = 0
+    for name, content in uploads:
+        picture = Picture(plain_name(name) or f"number {len(found)}", content)
+        if len(found) == limits.images:
+            raise TooLargeError(f"A request may have at most {limits.images} images.")
+        pixels += _claimed_pixels(picture, content, limits)
+        if pixels > limits.pixels_in_all:
+            raise TooLargeError(f"The images of a request may have at most {limits.pixels_in_all} pixels together.")
+        found.append(picture)
+    return found
+
+
+def pixels_for(picture: Picture, preprocessing: Preprocessing) -> NDArray[np.uint8]:
+    """The pixels (h, w, c) of a picture that `checked` let pass, as an embedding wants them."""
+    return preprocessing.oriented(pixels_of(picture, picture.read(), preprocessing.decoding))
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes of base64 text, with or without a `data:...;base64,` in front."""
+    try:
+        return base64.b64decode(text.partition(";base64,")[2] or text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise DataError(f"An image is not base64: {error}.") from error
+
+
+def plain_name(name: str) -> str:
+    """A file name to show: without folders and characters that do not print. It is never used as a path."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    return "".join(each for each in last if each.isprintable()).strip()[:LONGEST_NAME]
+
+
+def _claimed_pixels(picture: Picture, content: bytes, limits: Limits) -> int:
+    if len(content) > limits.image:
+        raise TooLargeError(f"The image {picture.name} has {len(content)} bytes; at most {limits.image} are accepted.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                width, height = image.size
+    except Image.DecompressionBombError as error:
+        raise TooLargeError(f"The image {picture.name} claims too many pixels.") from error
+    except Exception as error:  # a damaged file makes Pillow raise almost anything
+        raise DataError(
+            f"The image {picture.name} cannot be read: it is damaged or none of {', '.join(FORMATS)}."
+        ) from error
+    if width * height > limits.pixels:
+        raise TooLargeError(
+            f"The image {picture.name} claims {width} x {height} pixels; at most {limits.pixels} are accepted."
+        )
+    return width * height
