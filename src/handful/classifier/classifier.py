@@ -235,6 +235,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._state.classes
 
     @property
+    def state_(self) -> State:
+        """All that was learnt, as one immutable value."""
+        check_is_fitted(self)
+        return self._state
+
+    @property
     def labels_(self) -> NDArray[Any]:
         """The label of each example, in the order of learning."""
         check_is_fitted(self)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
 from handful.classifier.classifier import FewShotClassifier
 from handful.classifier.examples import State
 from handful.classifier.explain import confusion_matrix, confusions, suspects
 from handful.classifier.inputs import Picture, thumbnail
-from handful.report.gallery import GALLERY_STYLE, Group, Thumb, groups, shades, thumbs, tiles
-from handful.report.page import code, heading, page, paragraph
+from handful.report.page import Group, Thumb, code, groups, heading, page, paragraph, shades, thumbs, tiles
 
 SHOWN = 14
 """Examples of a class to show."""
@@ -22,17 +22,15 @@ LARGEST_TABLE = 40
 
 def inspection_page(clf: FewShotClassifier, name: str, unlabelled: Sequence[Picture] = (), k: int = 12) -> str:
     """The HTML page of a classifier; with unlabelled pictures, also which of them to label next."""
-    state, estimate = clf._state, clf.score_estimate_
-    embedder = clf._embedder
+    state, estimate = clf.state_, clf.score_estimate_
     facts = [
         (f"{100 * estimate.accuracy:.1f}%" if estimate.examples else "unknown", "accuracy by leave-one-out"),
         (_interval(estimate.low, estimate.high) if estimate.examples else "-", "95% interval"),
         (str(len(state.classes)), "classes"),
         (str(len(state.codes)), "examples"),
-        (embedder.kind if embedder is not None else "features", "embedding"),
+        (clf.embedding_.partition(" ")[0], "embedding"),
     ]
-    parts = [GALLERY_STYLE, tiles(facts)]
-    parts += [paragraph(_meaning(state, estimate.examples, estimate.exact))]
+    parts = [tiles(facts), paragraph(_meaning(state, estimate.examples, estimate.exact))]
     parts += (
         _suspect_part(state) + _advice_part(clf, state, unlabelled, k) + _class_part(state) + _confusion_part(state)
     )
@@ -53,7 +51,7 @@ def _meaning(state: State, held: int, exact: bool) -> str:
     )
 
 
-def _suspect_part(state: State) -> list[str]:
+def _suspect_part(state: State) -> list[Markup]:
     found = suspects(state)[:SUSPECTS]
     if not found:
         return [heading("Suspicious labels"), paragraph("None: all held-out examples agree with their labels.")]
@@ -70,7 +68,7 @@ def _suspect_part(state: State) -> list[str]:
     return [heading("Suspicious labels"), paragraph(text), thumbs(pictures)]
 
 
-def _advice_part(clf: FewShotClassifier, state: State, unlabelled: Sequence[Picture], k: int) -> list[str]:
+def _advice_part(clf: FewShotClassifier, state: State, unlabelled: Sequence[Picture], k: int) -> list[Markup]:
     parts = [heading("What to label next")]
     if unlabelled:
         images = [each.name if each.content is None else each.content for each in unlabelled]
@@ -93,7 +91,7 @@ def _advice_part(clf: FewShotClassifier, state: State, unlabelled: Sequence[Pict
     return [*parts, paragraph(text)]
 
 
-def _class_part(state: State) -> list[str]:
+def _class_part(state: State) -> list[Markup]:
     doubtful = {each.index for each in suspects(state)}
     rows = []
     for number, label in enumerate(state.classes):
@@ -112,7 +110,7 @@ def _class_part(state: State) -> list[str]:
     return [heading("Classes"), groups(rows)]
 
 
-def _confusion_part(state: State) -> list[str]:
+def _confusion_part(state: State) -> list[Markup]:
     found = confusions(state)
     if not found:
         return []

@@ -62,9 +62,7 @@ def folded(network: nn.Module) -> nn.Module:
 
 
 def _fold_sequence(sequence: nn.Sequential) -> None:
-    names = list(sequence._modules)
-    for first, second in pairwise(names):
-        conv, norm = sequence._modules[first], sequence._modules[second]
+    for at, (conv, norm) in enumerate(pairwise(list(sequence))):
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d) and norm.track_running_stats:
-            sequence._modules[first] = fuse_conv_bn_eval(conv, norm)
-            sequence._modules[second] = nn.Identity()
+            sequence[at] = fuse_conv_bn_eval(conv, norm)
+            sequence[at + 1] = nn.Identity()

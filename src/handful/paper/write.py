@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from markupsafe import Markup
+
 from handful._io import write_atomically
 from handful.paper.counts import counts_bytes, digest
 from handful.paper.episode_set import EpisodeSet
@@ -111,7 +113,7 @@ def _computed(results: Results) -> str:
     return f"Tested with {versions} on {machine['processor']}, {machine['threads']} threads, GPU {machine['gpu']}."
 
 
-def _html(lines: Lines) -> str:
+def _html(lines: Lines) -> Markup:
     return table(lines.head, lines.rows, strong=lines.strong, remarks=lines.head[-1] == "trained")
 
 

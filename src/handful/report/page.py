@@ -1,40 +1,19 @@
-"""A self-contained HTML page: text, tables and pictures in one file that opens anywhere, without a network."""
+"""A self-contained HTML page: text, tables and pictures in one file that opens anywhere, without a network.
+
+The markup is in templates/, filled in by Jinja with auto-escaping on: a part of a page is `Markup`, and any other text
+that reaches a template is escaped.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
+from typing import Any
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1e21; --soft: #5d6570; --line: #d9dde3; --paper: #ffffff; --wash: #f4f6f8;
-        --accent: #0b6bcb; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8eb; --soft: #a2abb6; --line: #3a4048; --paper: #15181c; --wash: #1e2227; --accent: #6db3ff; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 60rem; padding: 2.5rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
-       font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; }
-p { margin: .5rem 0; max-width: 46rem; }
-p.lead { color: var(--soft); font-size: 1.08rem; }
-figure { margin: 1rem 0; }
-figure img { max-width: 100%; border-radius: 6px; background: #fff; }
-figcaption { color: var(--soft); font-size: .92rem; margin-top: .35rem; max-width: 46rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .45rem .9rem .45rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-th { color: var(--soft); font-weight: 600; }
-tr.strong td { font-weight: 650; }
-table.remarks { font-size: .88rem; }
-table.remarks th, table.remarks td { padding-right: .75rem; }
-table.remarks th:last-child, table.remarks td:last-child { white-space: normal; text-align: left; line-height: 1.3;
-      min-width: 9.5rem; padding-right: 0; }
-pre { background: var(--wash); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
-      font: 14px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-"""
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -46,44 +25,92 @@ class Picture:
     text: str
 
 
-def heading(text: str) -> str:
-    """A section's title."""
-    return f"<h2>{escape(text)}</h2>"
+@dataclass(frozen=True)
+class Thumb:
+    """A small JPEG (empty: a blank square) with a line of text below; `title` shows when the mouse rests on it."""
+
+    jpeg: bytes
+    text: str = ""
+    title: str = ""
+    marked: bool = False
+    small: bool = False
 
 
-def paragraph(text: str) -> str:
+@dataclass(frozen=True)
+class Group:
+    """A row of pictures under a name, with a remark."""
+
+    name: str
+    remark: str
+    thumbs: Sequence[Thumb]
+
+
+def heading(text: str) -> Markup:
+    """The title of a section."""
+    return _part("heading", text)
+
+
+def paragraph(text: str) -> Markup:
     """A paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
+    return _part("paragraph", text)
 
 
-def code(lines: Sequence[str]) -> str:
-    """Lines to type or to read, as they are."""
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+def code(lines: Sequence[str]) -> Markup:
+    """Lines to type or to read, set in a fixed-width font."""
+    return _part("code", lines)
 
 
-def figure(picture: Picture, caption: str) -> str:
+def figure(picture: Picture, caption: str) -> Markup:
     """A picture inside the page, with a caption."""
-    data = base64.b64encode(picture.data).decode()
-    image = f'<img alt="{escape(picture.text, quote=True)}" src="data:image/{picture.kind};base64,{data}">'
-    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    return _part("figure", picture, caption)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], strong: Sequence[int] = (), remarks: bool = False) -> str:
-    """A table; the rows numbered in `strong` are set in bold, and `remarks` are a last column that may wrap."""
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "".join(
-        f"<tr{' class=strong' if index in strong else ''}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
-        for index, row in enumerate(rows)
-    )
-    kind = ' class="remarks"' if remarks else ""
-    return f'<div class="scroll"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], strong: Sequence[int] = (), remarks: bool = False
+) -> Markup:
+    """A table; the rows numbered in `strong` are set in bold, and `remarks` lets the last column wrap."""
+    return _part("table", head, rows, strong, remarks)
 
 
-def page(title: str, lead: str, parts: Sequence[str]) -> str:
+def tiles(facts: Sequence[tuple[str, str]]) -> Markup:
+    """Pairs of a figure and what it means, side by side."""
+    return _part("tiles", facts)
+
+
+def thumbs(pictures: Sequence[Thumb]) -> Markup:
+    """Pictures side by side."""
+    return _part("thumbs", pictures)
+
+
+def groups(rows: Sequence[Group]) -> Markup:
+    """Rows of pictures, one per group."""
+    return _part("groups", rows)
+
+
+def shades(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
+    """A square table of counts, each shaded by its share of the row: the diagonal in blue, all else in red."""
+    return _part("shades", names, counts)
+
+
+def page(title: str, lead: str, parts: Sequence[Markup]) -> str:
     """The whole document."""
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n"
-        f'<p class="lead">{escape(lead)}</p>\n' + "\n".join(parts) + "\n</body></html>\n"
+    return _templates().get_template("page.html").render(title=title, lead=lead, parts=parts)
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("handful.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
+    templates.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    return templates
+
+
+def _part(name: str, *arguments: Any) -> Markup:
+    made: Markup = getattr(_templates().get_template("parts.html").module, name)(*arguments)
+    return made
