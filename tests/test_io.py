@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save
 
-from handful._io import data_root, digest, file_digest, locked, replacing, sweep, write_atomically, write_errors
-from handful.errors import DataError
+from handful._io import (
+    data_root,
+    digest,
+    file_digest,
+    locked,
+    parse_json,
+    read_bytes,
+    read_tensors,
+    replacing,
+    sweep,
+    write_atomically,
+    write_errors,
+    write_tensors,
+)
+from handful.errors import CheckpointError, DataError
 
 
 def test_an_explicit_folder_beats_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -161,3 +178,137 @@ def test_digests_are_those_of_hashlib(tmp_path: Path) -> None:
     path.write_bytes(b"abc" * 100_000)
     assert digest(path.read_bytes()) == file_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
     assert file_digest(path, "md5") == hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [_pipe, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "odd")
+    with pytest.raises(DataError, match="is not a regular file"):
+        read_bytes(tmp_path / "odd", 100)
+
+
+def test_a_device_is_refused_and_a_large_sparse_file_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a regular file"):
+        read_bytes("/dev/zero", 100)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)  # reading it would exhaust memory
+    with pytest.raises(DataError, match="larger than the 1 MB"):
+        read_bytes(tmp_path / "sparse", 1 << 20)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "[" * 40 + "]" * 40,
+        "9" * 5_000,
+        "1e999",
+        "-Infinity",
+        "NaN",
+        '{"a": [18446744073709551616]}',
+        r'{"\ud800": 1}',
+        b'"\xff"',
+        b"\x00",
+        "",
+    ],
+    ids=["deep", "deeper-than-ours", "digits", "overflow", "infinity", "nan", "65-bits", "half", "0xff", "nul", "none"],
+)
+def test_hostile_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (any: messages differ)
+        parse_json(text)
+
+
+def test_plain_json_is_read_as_it_is() -> None:
+    value = {"a": [1, 2.5, None, True, "ü"], "b": {"c": -(2**63)}}
+    assert parse_json(json.dumps(value)) == value
+
+
+# -------------------------------------------------------------------------------------------------------------- tensors
+
+
+def _tensors() -> dict[str, torch.Tensor]:
+    return {
+        "weights": torch.arange(6.0).reshape(2, 3).T,
+        "step": torch.tensor(3.0),
+        "none": torch.zeros(0, 4, dtype=torch.int64),
+        "flags": torch.tensor([True, False]),
+    }
+
+
+def test_tensors_and_facts_come_back_and_equal_ones_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_tensors(tmp_path / name, _tensors(), {"format": 1, "lam": 0.1, "names": ["ü"]})
+    tensors, facts = read_tensors(tmp_path / "a")
+    assert facts == {"format": 1, "lam": 0.1, "names": ["ü"]}
+    assert all(torch.equal(tensors[name], value) for name, value in _tensors().items())
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_flipped_bit_is_noticed_in_whatever_byte_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, {"a": torch.arange(3.0)}, {"lam": 0.25})
+    whole, read = path.read_bytes(), []
+    for byte in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[byte] ^= 1 << byte % 8
+        path.write_bytes(damaged)
+        try:
+            tensors, facts = read_tensors(path)
+        except CheckpointError:
+            continue
+        read.append(byte)  # the name of the checksum itself was hit: nothing else can be
+        assert torch.equal(tensors["a"], torch.arange(3.0))
+        assert facts["lam"] == 0.25
+    assert len(read) <= len("sha256")
+
+
+def test_a_file_without_a_checksum_is_read_as_before(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(save({"a": torch.ones(2)}, metadata={"handful": '{"format": 1}'}))
+    tensors, facts = read_tensors(tmp_path / "old")
+    assert torch.equal(tensors["a"], torch.ones(2))
+    assert facts == {"format": 1}
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 100, -1, 1 << 40], ids=str)
+def test_a_file_of_another_length_is_refused_before_it_is_read(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, _tensors(), {})
+    with path.open("r+b") as file:
+        file.truncate(size if size >= 0 else path.stat().st_size - 1)
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        read_tensors(path)
+
+
+def test_a_reader_sees_one_version_while_a_writer_replaces_the_file(tmp_path: Path) -> None:
+    path, stop = tmp_path / "a", threading.Event()
+
+    def version(number: int) -> None:
+        size = 1 + number % 50  # so that a header does not fit another version's tensors
+        write_tensors(path, {"a": torch.full((size,), float(number))}, {"number": number})
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            version(number)
+
+    version(0)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = set()
+        for _ in range(2_000):
+            tensors, facts = read_tensors(path)
+            assert tensors["a"].tolist() == [float(facts["number"])] * (1 + facts["number"] % 50)
+            seen.add(facts["number"])
+    finally:
+        stop.set()
+        writer.join()
+    assert len(seen) > 1

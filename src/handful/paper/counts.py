@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
-from handful.errors import DataError
+from handful._io import read_tensors
+from handful.errors import CheckpointError, DataError
 from handful.paper.measure import Measurement
 
 KIND = "handful.counts"
@@ -73,16 +72,10 @@ def read_counts(path: Path) -> dict[str, Counts]:
     if not path.is_file():
         raise DataError(f"There is no file {path} with the per-episode counts of its report.")
     try:
-        with safe_open(path, framework="numpy") as file:
-            queries = json.loads((file.metadata() or {})[KIND])["queries"]
-            return {
-                key: Counts(
-                    torch.from_numpy(file.get_tensor(f"{key}/{SHARED}").astype(np.int64)),
-                    shared,
-                    torch.from_numpy(file.get_tensor(f"{key}/{APART}").astype(np.int64)),
-                    apart,
-                )
-                for key, (shared, apart) in queries.items()
-            }
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        arrays, facts = read_tensors(path, KIND)
+        return {
+            key: Counts(arrays[f"{key}/{SHARED}"].long(), shared, arrays[f"{key}/{APART}"].long(), apart)
+            for key, (shared, apart) in facts["queries"].items()
+        }
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a whole file of per-episode counts ({error}).") from error
