@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import copy
+import hashlib
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +17,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from handful.classifier.answers import ScoreEstimate, estimate_score
+from handful.classifier.answers import Answer, Choice, Estimate, Example, Learnt, ScoreEstimate, plain
 from handful.classifier.cache import cache_folder
 from handful.classifier.embedder import Embedded, Embedder, choose_embedder, embed
+from handful.classifier.estimate import estimate, score_estimate
 from handful.classifier.examples import (
     Lam,
     Options,
@@ -24,15 +28,26 @@ from handful.classifier.examples import (
     State,
     fit_state,
     rows_checked,
+    rows_of_digest,
     rows_of_image,
     rows_of_label,
+    uniform_labels,
 )
-from handful.classifier.explain import Explanation, explain, suggest
+from handful.classifier.explain import Explanation, explain, nearest, suggest
 from handful.classifier.file import read_file, write_file
 from handful.classifier.inputs import Matrix, Picture, are_pictures, labelled_pictures, pictures
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
 from handful.errors import InvalidOptionError, NotEnoughImagesError
+
+_GUARD = threading.Lock()
+_LOCKS: WeakKeyDictionary[FewShotClassifier, threading.RLock] = WeakKeyDictionary()
+
+
+def _changing(clf: FewShotClassifier) -> threading.RLock:
+    """The lock of those who change a classifier, kept outside of it so that it can be copied and pickled."""
+    with _GUARD:
+        return _LOCKS.setdefault(clf, threading.RLock())
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,10 +62,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale again, so that they equal a
     fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
     equal a fresh fit at that lambda.
+
+    Threads may share a classifier: what it has learnt is one immutable value that a change replaces at once, so
+    that every answer belongs to one version, and a change that fails is noticed by nobody else.
     """
 
     _embedder: Embedder | None
     _state: State
+    learnt_: Learnt
+    """What the last `fit` or `partial_fit` took in, and which images were known already."""
 
     def __init__(
         self,
@@ -75,57 +95,119 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X is a folder of class folders; or, with labels y, a list of paths, Pillow images or arrays, an array or
         tensor of images with pixels in uint8 or [0, 1], or features (n, e).
         """
-        with self._unchanged_on_error():
-            self._embedder = None
-            features, labels, sources = self._examples(X, y, first=True)
-            options = Options(self.learner, self.lam, self.balance, self.tune_limit)
-            self._state = fit_state(options, features, labels, sources)
+        new = copy.copy(self)
+        new._embedder = None
+        examples = new._examples(X, y, first=True)
+        options = Options(self.learner, self.lam, self.balance, self.tune_limit)
+        with _changing(self):
+            before = self._state.version if self.__sklearn_is_fitted__() else 0
+            new._state = fit_state(options, *examples, version=before + 1)
+            new.learnt_ = Learnt(len(new._state.codes))
+            self.__dict__.update(new.__dict__)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
-        """Learn from more examples, of classes old or new.
+        """Learn from more examples, of classes old or new; images that are known already change nothing.
 
         `classes` is accepted for compatibility with scikit-learn and ignored: a class is added with its first example.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
-        with self._unchanged_on_error():
-            self._state = self._state.add(*self._examples(X, y, first=False))
+        examples = self.snapshot()._examples(X, y, first=False)
+        with _changing(self):
+            self._state = self._state.add(*examples)
+            self.learnt_ = Learnt(len(examples[1]))
         return self
 
     def forget(
-        self, *, index: int | Sequence[int] | None = None, label: Any = None, image: Any = None
+        self,
+        *,
+        index: int | Sequence[int] | None = None,
+        label: Any = None,
+        image: Any = None,
+        digest: str | None = None,
     ) -> FewShotClassifier:
-        """Remove examples exactly, as if they had never been learnt: by position, by class, or by image.
+        """Remove examples exactly, as if they had never been learnt: by position, class, image or digest.
 
         Positions count from 0 in the order of learning. An image is found by its content, whatever its name is now, or
-        else by the name under which it was learnt.
+        else by the name under which it was learnt. Digests are those of `examples_`.
         """
         check_is_fitted(self)
-        if sum(each is not None for each in (index, label, image)) != 1:
-            raise InvalidOptionError("forget takes one of index=..., label=... and image=....")
-        if index is not None:
-            rows = rows_checked(index, len(self._state.codes))
-        else:
-            rows = rows_of_label(self._state, label) if image is None else rows_of_image(self._state, image)
-        self._state = self._state.remove(rows)
+        with _changing(self):
+            self._state = self._state.remove(_rows(self._state, "forget", index, label, image, digest))
+        return self
+
+    def relabel(
+        self,
+        label: Any,
+        *,
+        index: int | Sequence[int] | None = None,
+        image: Any = None,
+        digest: str | None = None,
+    ) -> FewShotClassifier:
+        """Correct the label of examples, as if they had been learnt with it; they are named as in `forget`."""
+        check_is_fitted(self)
+        with _changing(self):
+            self._state = self._state.relabel(_rows(self._state, "relabel", index, None, image, digest), label)
         return self
 
     def retune(self) -> FewShotClassifier:
         """Choose lambda and scale again, as a fresh fit to the same examples would."""
         check_is_fitted(self)
-        self._state = self._state.retuned()
+        with _changing(self):
+            self._state = self._state.retuned()
         return self
+
+    def snapshot(self) -> FewShotClassifier:
+        """This classifier as it is now: a change of either does not reach the other. It costs no more than a reference.
+
+        Take one where several questions are to be answered by one version.
+        """
+        check_is_fitted(self)
+        return copy.copy(self)
+
+    def answer(
+        self, X: Any, *, top: int = 3, nearest_examples: int = 3, false_rejection: float | None = None
+    ) -> list[Answer]:
+        """All there is to say about each query, by one version of the classifier.
+
+        With `false_rejection`, queries that look like none of the classes are rejected as `predict` does.
+        """
+        now = self.snapshot()
+        found = pictures(X) if are_pictures(X) else None
+        features = now._features(X)
+        state, probabilities = now._state, now.predict_proba(features)
+        unknown = state.unknown_scores(features)
+        threshold = np.inf if false_rejection is None else now.unknown_threshold(false_rejection)
+        answers = []
+        for row, each in enumerate(probabilities):
+            order = np.argsort(-each, kind="stable")[: max(top, 1)]
+            choices = tuple(Choice(plain(state.classes[c]), float(each[c])) for c in order)
+            rejected = bool(unknown[row] > threshold)
+            answers.append(
+                Answer(
+                    found[row].name if found is not None else "",
+                    None if rejected else choices[0].label,
+                    choices[0].probability,
+                    choices[:top],
+                    float(unknown[row]),
+                    rejected,
+                    nearest(state, features[row], nearest_examples),
+                    state.version,
+                )
+            )
+        return answers
 
     def decision_function(self, X: Any) -> Matrix:
         """Scores (q, way); for two classes, the score of the second over that of the first, (q,)."""
-        scores = self._scores(X)
+        now = self.snapshot()
+        scores = now._state.scores(now._features(X))
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict_proba(self, X: Any) -> Matrix:
         """Probabilities (q, way), in the order of `classes_`, with the scale that leave-one-out finds most likely."""
-        scores = self._scores(X)
-        probabilities: Matrix = softmax(self._state.scale * scores, axis=-1)
+        now = self.snapshot()
+        probabilities: Matrix = softmax(now._state.scale * now._state.scores(now._features(X)), axis=-1)
         return probabilities
 
     def predict(
@@ -136,13 +218,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With `unknown="reject"`, queries that look like none of the classes get None, by a threshold set with
         the held-out examples so that about `false_rejection` of the queries of known classes are rejected.
         """
-        features = self._features(X)
-        labels: NDArray[Any] = self.classes_[self._state.scores(features).argmax(1)]
+        now = self.snapshot()
+        features = now._features(X)
+        labels: NDArray[Any] = now.classes_[now._state.scores(features).argmax(1)]
         if unknown is None:
             return labels
         if unknown != "reject":
             raise InvalidOptionError(f"unknown must be None or 'reject', but got {unknown!r}.")
-        rejected = self._state.unknown_scores(features) > self.unknown_threshold(false_rejection)
+        rejected = now._state.unknown_scores(features) > now.unknown_threshold(false_rejection)
         answers = labels.astype(object)
         answers[rejected] = None
         return answers
@@ -158,14 +241,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score_estimate_(self) -> ScoreEstimate:
         """Accuracy by leave-one-out, with its 95% interval."""
         check_is_fitted(self)
-        state, held = self._state, self._state.held_out
-        right = state.held_out_scores[held].argmax(1) == state.codes[held]
-        return estimate_score(right, state.head.exact)
+        return score_estimate(self._state)
+
+    def estimate(self) -> Estimate:
+        """Accuracy, rates of classes, confusions, doubtful labels, near duplicates, and classes that need images."""
+        check_is_fitted(self)
+        return estimate(self._state)
 
     def unknown_score(self, X: Any) -> Matrix:
         """How much each query looks like none of the classes; compare with `unknown_threshold`."""
-        features = self._features(X)
-        return self._state.unknown_scores(features)
+        now = self.snapshot()
+        return now._state.unknown_scores(now._features(X))
 
     def unknown_threshold(self, false_rejection: float = 0.05) -> float:
         """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
@@ -184,15 +270,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The k examples that most look mislabelled, the k most confused pairs of classes and, for queries X, the k
         nearest examples of each.
         """
-        check_is_fitted(self)
+        now = self.snapshot()
         _require_count(k)
-        return explain(self._state, None if X is None else self._features(X), k)
+        return explain(now._state, None if X is None else now._features(X), k)
 
     def suggest(self, X: Any, k: int = 10) -> list[int]:
         """The positions of the k unlabelled images (or features) that are most worth labelling, best first."""
-        check_is_fitted(self)
+        now = self.snapshot()
         _require_count(k)
-        return suggest(self._state, self._features(X), k)
+        return suggest(now._state, now._features(X), k)
 
     def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
         """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.
@@ -200,15 +286,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         It holds no code and loads anywhere, offline. Embeddings that handful trained travel in it; of others it
         holds the identity.
         """
-        check_is_fitted(self)
-        write_file(Path(path), self._state, self._embedder, thumbnails)
+        now = self.snapshot()
+        write_file(Path(path), now._state, now._embedder, thumbnails)
 
     def export_onnx(self, path: str | Path) -> None:
         """Write embedding and head as one ONNX graph, from images (n, channels, height, width) of the embedding's size
         with pixels in [0, 1] (or from features) to probabilities; needs `pip install 'handful[onnx]'`.
         """
-        check_is_fitted(self)
-        export(Path(path), self._state, self._embedder)
+        now = self.snapshot()
+        export(Path(path), now._state, now._embedder)
 
     @classmethod
     def load(cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True) -> FewShotClassifier:
@@ -244,8 +330,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def labels_(self) -> NDArray[Any]:
         """The label of each example, in the order of learning."""
         check_is_fitted(self)
-        labels: NDArray[Any] = self._state.classes[self._state.codes]
-        return labels
+        return self._state.labels
+
+    @property
+    def examples_(self) -> tuple[Example, ...]:
+        """Position, digest, name and label of each example, in the order of learning."""
+        check_is_fitted(self)
+        state = self._state
+        named = zip(state.sources, state.labels, strict=True)
+        return tuple(Example(i, source.digest, source.name, plain(label)) for i, (source, label) in enumerate(named))
+
+    @property
+    def version_(self) -> int:
+        """Counts the changes of what has been learnt; every answer names the version that gave it."""
+        check_is_fitted(self)
+        return self._state.version
 
     @property
     def embedding_(self) -> str:
@@ -277,10 +376,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in self.__dict__
 
-    def _scores(self, X: Any) -> Matrix:
-        features = self._features(X)
-        return self._state.scores(features)
-
     def _features(self, X: Any) -> Matrix:
         check_is_fitted(self)
         if are_pictures(X):
@@ -294,9 +389,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found, y = labelled_pictures(X, y)
             embedded = self._embedded(found, first)
             X, sources = embedded.features, embedded.sources
-        features, labels = validate_data(self, X, y, reset=first, dtype=np.float64)
+        features, labels = validate_data(self, X, uniform_labels(y), reset=first, dtype=np.float64)
         check_classification_targets(labels)
-        return features, labels, sources or (Source(),) * len(labels)
+        return (
+            features,
+            labels,
+            sources or tuple(Source("", hashlib.sha256(row.tobytes()).hexdigest()) for row in features),
+        )
 
     def _embedded(self, found: Sequence[Picture], first: bool) -> Embedded:
         if first:
@@ -307,15 +406,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return embed(found, self._embedder, cache_folder(self.cache))
 
-    @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+
+def _rows(state: State, verb: str, index: Any, label: Any, image: Any, digest: str | None) -> list[int]:
+    if sum(each is not None for each in (index, label, image, digest)) != 1:
+        ways = "index=..., image=..., digest=..." + (", label=..." if verb == "forget" else "")
+        raise InvalidOptionError(f"{verb} takes one of {ways}.")
+    if index is not None:
+        return rows_checked(index, len(state.codes))
+    if digest is not None:
+        return rows_of_digest(state, digest)
+    return rows_of_label(state, label) if image is None else rows_of_image(state, image)
 
 
 def _require_count(k: int) -> None:

@@ -41,7 +41,7 @@ class Source:
     name: str = ""
     """The path or the number under which it was given."""
     digest: str = ""
-    """SHA-256 of its pixels, as embedded."""
+    """SHA-256 of the image file, or of the features where those were given."""
     thumbnail: bytes = b""
     """A small JPEG."""
 
@@ -73,12 +73,20 @@ class State:
     """The number of examples for which lambda and scale were chosen."""
     loss: float = 0.0
     """What leave-one-out costs at this lambda and scale, in nats."""
+    version: int = 1
+    """Counts the changes since the first fit."""
 
     @property
     def features(self) -> Matrix:
         """The examples (n, e), less the origin."""
         features: Matrix = self.factor.X.numpy()
         return features
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The label of each example."""
+        labels: NDArray[Any] = self.classes[self.codes]
+        return labels
 
     @cached_property
     def targets(self) -> Matrix:
@@ -136,7 +144,7 @@ class State:
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
         """With more examples, of classes old or new."""
-        classes, codes = coded(np.concatenate([self.classes[self.codes], labels]))
+        classes, codes = coded(joined_labels(self.labels, labels))
         factor = self.factor.add(torch.from_numpy(features - self.origin))
         return self._changed(classes, codes, (*self.sources, *sources), factor)
 
@@ -146,18 +154,30 @@ class State:
         classes, codes = coded(self.classes[self.codes[kept]])
         return self._changed(classes, codes, tuple(self.sources[i] for i in kept), self.factor.remove(index))
 
+    def relabel(self, index: Sequence[int], label: Any) -> State:
+        """With another label for some examples; the factor stays, because it depends on the features only."""
+        changed = joined_labels(self.labels, np.array([label]))
+        changed[list(index)] = changed[-1]
+        classes, codes = coded(changed[:-1])
+        return self._changed(classes, codes, self.sources, self.factor)
+
     def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor) -> State:
-        state = replace(self, classes=classes, codes=codes, sources=sources, factor=factor)
+        state = State(
+            self.options, classes, codes, sources, self.origin, factor, self.head_lam, self.scale, self.tuned_at,
+            version=self.version + 1,
+        )  # fmt: skip
         n = len(codes)
         due = n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at
         return state.retuned() if due else state
 
     def retuned(self) -> State:
         """The state of a fresh fit to the same examples, with lambda and scale chosen again."""
-        return fit_state(self.options, self.features + self.origin, self.classes[self.codes], self.sources)
+        return fit_state(self.options, self.features + self.origin, self.labels, self.sources, self.version)
 
 
-def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
+def fit_state(
+    options: Options, features: Matrix, labels: NDArray[Any], sources: Sequence[Source], version: int = 1
+) -> State:
     """Learn from features (n, e) and labels (n,)."""
     chosen = maker(options.learner)
     classes, codes = coded(labels)
@@ -166,11 +186,35 @@ def fit_state(options: Options, features: Matrix, labels: NDArray[Any], sources:
     given = options.lam if options.learner == "ridge" else "auto"
     lam = _ridge_lam(options, centred, targets, codes) if given == "auto" else _positive(given)
     factor = ridge_factor(torch.from_numpy(centred), lam)
-    state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes))
+    state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes), version=version)
     candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
     if options.lam != "auto":
         candidates = [_positive(options.lam)]
     return min((_calibrated(replace(state, head_lam=each)) for each in candidates), key=lambda each: each.loss)
+
+
+KINDS = {"U": "text", "O": "text", "b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
+"""What labels of each kind of NumPy are called."""
+
+
+def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Labels in one array; new ones of another type are refused, because NumPy would change the type of all."""
+    kinds = [KINDS.get(each.dtype.kind, str(each.dtype)) for each in (known, new)]
+    if kinds[0] != kinds[1]:
+        raise InvalidOptionError(
+            f"The labels of this classifier are {kinds[0]} ({known[0]!r}), but the new ones are {kinds[1]} "
+            f"({new[0]!r}). Use labels of one type."
+        )
+    return np.concatenate([known, new])
+
+
+def uniform_labels(y: Any) -> Any:
+    """Labels as given, if they are no list of mixed types, all of which NumPy would turn into text or numbers."""
+    if isinstance(y, list | tuple):
+        kinds = {KINDS.get(np.asarray(each).dtype.kind, "") for each in y}
+        if len(kinds) > 1 and kinds != {"whole numbers", "numbers"}:
+            raise InvalidOptionError(f"Labels must be of one type, but these are {' and '.join(sorted(kinds))}.")
+    return y
 
 
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
@@ -224,6 +268,14 @@ def rows_of_label(state: State, label: Any) -> list[int]:
         known = ", ".join(str(each) for each in state.classes[:10])
         raise InvalidOptionError(f"There is no class {label!r} to forget. The classes are {known}.")
     return [int(row) for row in rows]
+
+
+def rows_of_digest(state: State, digest: str) -> list[int]:
+    """All examples with this digest."""
+    rows = [row for row, source in enumerate(state.sources) if digest and source.digest == digest]
+    if not rows:
+        raise InvalidOptionError(f"None of the {len(state.sources)} examples has the digest '{digest}'.")
+    return rows
 
 
 def rows_of_image(state: State, image: Any) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 
+from handful.classifier.answers import Confusion, Neighbour, plain
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
 
@@ -27,28 +28,6 @@ class Suspect:
     looks_like: Any
     probability: float
     """Of its own label, by a fit on all other examples."""
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """A pair of classes that leave-one-out takes for each other."""
-
-    label: Any
-    taken_for: Any
-    count: int
-    share: float
-    """Of the examples of `label` that can be held out."""
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """An example close to a query."""
-
-    index: int
-    name: str
-    label: Any
-    similarity: float
-    """Cosine of the angle between query and example, seen from the mean of all examples."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +70,8 @@ def suspects(state: State) -> list[Suspect]:
         Suspect(
             int(held[position]),
             state.sources[held[position]].name,
-            _plain(state.classes[state.codes[held[position]]]),
-            _plain(state.classes[guesses[position]]),
+            plain(state.classes[state.codes[held[position]]]),
+            plain(state.classes[guesses[position]]),
             float(own[position]),
         )
         for position in wrong
@@ -119,8 +98,8 @@ def confusions(state: State) -> list[Confusion]:
     pairs = sorted(zip(*np.nonzero(counts), strict=True), key=lambda pair: (-counts[pair], pair))
     return [
         Confusion(
-            _plain(state.classes[row]),
-            _plain(state.classes[column]),
+            plain(state.classes[row]),
+            plain(state.classes[column]),
             int(counts[row, column]),
             float(counts[row, column] / totals[row]),
         )
@@ -135,7 +114,7 @@ def nearest(state: State, query: Matrix, k: int) -> tuple[Neighbour, ...]:
     lengths = np.linalg.norm(examples, axis=1) * np.linalg.norm(centred)
     similarities = examples @ centred / np.where(lengths > 0, lengths, 1)
     return tuple(
-        Neighbour(int(i), state.sources[i].name, _plain(state.classes[state.codes[i]]), float(similarities[i]))
+        Neighbour(int(i), state.sources[i].name, plain(state.classes[state.codes[i]]), float(similarities[i]))
         for i in np.argsort(-similarities, kind="stable")[:k]
     )
 
@@ -159,8 +138,3 @@ def suggest(state: State, pool: Matrix, k: int) -> list[int]:
         chosen.append(best)
         covariance = covariance - np.outer(covariance[:, best], covariance[:, best]) / noisy[best]
     return [int(looked_at[each]) for each in chosen]
-
-
-def _plain(label: Any) -> Any:
-    """A label as Python's own type."""
-    return label.item() if isinstance(label, np.generic) else label

@@ -60,6 +60,7 @@ def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: 
         "head_lam": state.head_lam,
         "scale": state.scale,
         "tuned_at": state.tuned_at,
+        "version": state.version,
         "names": [source.name for source in state.sources],
         "digests": [source.digest for source in state.sources],
         "embedding": None if embedder is None else _embedding_facts(embedder),
@@ -120,7 +121,7 @@ def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
     sources = _sources(tensors, facts, len(codes))
     return State(
         options, classes, codes.astype(np.int64), sources, origin, factor, numbers["head_lam"], numbers["scale"],
-        int(facts["tuned_at"]),
+        int(facts["tuned_at"]), version=int(facts.get("version", 1)),
     )  # fmt: skip
 
 
