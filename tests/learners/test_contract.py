@@ -11,6 +11,7 @@ from torch import Tensor
 
 from handful.episodes import Episode, LabelledSet
 from handful.errors import NotFiniteError, ShapeError
+from handful.learners import R2D2
 from handful.learners.registry import LEARNERS
 from tests.learners.cases import CASES, WAY, Case, episode
 
@@ -200,6 +201,20 @@ def test_targets_that_do_not_belong_to_the_support_are_refused(case: Case):
     features = model.embed(one.support.inputs)
     with pytest.raises(ShapeError, match="must agree"):
         model.learner.fit(features, one.support.targets[1:])
+
+
+@every_learner
+def test_a_learner_says_what_it_is_on_one_line_with_its_options(case: Case):
+    said = repr(case.model().learner)
+    assert "\n" not in said
+    assert all(f"{key}={value!r}" in said for key, value in case.options.items() if key in {"way", "steps", "gradient"})
+
+
+def test_a_learner_shows_what_it_has_learnt():
+    learner = R2D2(lam=2.0, prior="diagonal", features=2)
+    with torch.no_grad():
+        learner.log_lam += torch.tensor([0.0, 1.0])
+    assert repr(learner).startswith("R2D2(lam=[2..5.437], scale=10, bias=0")
 
 
 def _flat(case: Case) -> list[str]:

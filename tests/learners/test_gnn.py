@@ -76,7 +76,7 @@ def test_queries_in_pieces_give_the_same_answers(learner, monkeypatch):
     support, targets, query = torch.randn(3, 6, 6), torch.eye(3).repeat(2, 1).expand(3, 6, 3), torch.randn(3, 5, 6)
     expected = learner.fit(support, targets)(query)
     for numbers in (1, 14 * 21 * 7):
-        monkeypatch.setattr("handful.learners.chunks.CHUNK_NUMBERS", numbers)
+        monkeypatch.setattr("handful.learners.reading.CHUNK_NUMBERS", numbers)
         with torch.no_grad():
             torch.testing.assert_close(learner.fit(support, targets)(query), expected, **CLOSE)
 

@@ -11,7 +11,7 @@ from handful import FewShotModel
 from handful.episodes import LabelledSet
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import MAML
-from handful.learners.network import AdaptedNetwork, EpisodeNorm
+from handful.learners.adapting import AdaptedNetwork, EpisodeNorm
 
 # the same operations in another order, in double precision
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}

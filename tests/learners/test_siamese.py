@@ -47,7 +47,7 @@ def test_many_queries_without_gradients_are_answered_in_pieces_that_change_nothi
     learner, support, query = Siamese(3, hidden=4), torch.randn(5, 2, 3), torch.randn(5, 7, 3)
     expected = learner.fit(support, torch.eye(2).expand(5, 2, 2))(query)
     for numbers in (8, 24, 200):
-        monkeypatch.setattr("handful.learners.chunks.CHUNK_NUMBERS", numbers)
+        monkeypatch.setattr("handful.learners.reading.CHUNK_NUMBERS", numbers)
         with torch.no_grad():
             torch.testing.assert_close(learner.fit(support, torch.eye(2).expand(5, 2, 2))(query), expected)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from handful.embeddings.conv4 import WIDTHS, Norm, conv4
 from handful.embeddings.gnn_net import gnn_net
@@ -66,6 +66,25 @@ def _with_batch_norm(name: str, build: Build, own_dropout: bool = False) -> tupl
         return build(it)
 
     return name, checked
+
+
+class Reduced(nn.Module):
+    """`embedding`, then a linear layer from `features` to `size`, then batch norm.
+
+    Batch norm takes away what all images have in common, which is most of what an untrained network sees; without it
+    learners that read labels as inputs spend thousands of episodes at chance before they begin to learn.
+    """
+
+    def __init__(self, embedding: nn.Module, features: int, size: int) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.project = nn.Linear(features, size)
+        self.normalise = nn.BatchNorm1d(size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, ...) -> features (n, size)."""
+        features: Tensor = self.normalise(self.project(self.embedding(images).flatten(1)))
+        return features
 
 
 EMBEDDINGS: dict[str, Build] = {

@@ -2,15 +2,111 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
-from handful.learners.network import AdaptedNetwork, Statistics, Weights
+
+Weights = dict[str, Tensor]
+Statistics = Literal["support", "batch", "batch-in-training"]
+
+_TURN = threading.RLock()
+"""Held while a network runs with other weights than its own, which torch puts into the module for that time."""
+
+
+class EpisodeNorm(nn.Module):
+    """Batch norm by the moments of the episode at hand: of the first `first` images of the batch, or of all if 0.
+
+    It keeps no running averages. With `first` = n over a batch of n support images and any queries, the queries are
+    normalised by the support's moments (Bronskill et al. 2020 call it MetaBN), and no query sees another.
+    """
+
+    first: Tensor
+
+    def __init__(self, like: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(like.weight.detach().clone(), requires_grad=like.weight.requires_grad)
+        self.bias = nn.Parameter(like.bias.detach().clone(), requires_grad=like.bias.requires_grad)
+        self.eps = like.eps
+        # a buffer, so that a call can set it like the weights, without writing to the module
+        self.register_buffer("first", torch.tensor(0), persistent=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(n, channels, height, width) -> the same shape."""
+        first = int(self.first)
+        if not first:
+            return nn.functional.batch_norm(maps, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        var, mean = torch.var_mean(maps[:first], dim=(0, 2, 3), correction=0, keepdim=True)
+        scale = torch.rsqrt(var + self.eps) * self.weight[:, None, None]
+        return maps * scale + (self.bias[:, None, None] - mean * scale)
+
+
+class AdaptedNetwork(nn.Module):
+    """From weights and images to logits. Its own weights are the starting point; a call never writes to them.
+
+    `statistics` says by whose moments batch norm normalises a query: the support's, so that each query is answered
+    alone; those of all queries together, as MAML's original does, which makes it transductive; or, as Meta-LSTM's
+    original does, those of all queries in training and the support's in evaluation. With `keep_norms` the scales and
+    shifts of batch norm are no part of what is adapted. Threads may share a network: their calls take turns.
+    """
+
+    def __init__(self, network: nn.Module, statistics: Statistics = "support", keep_norms: bool = False) -> None:
+        super().__init__()
+        if statistics not in get_args(Statistics):
+            known = ", ".join(f"'{each}'" for each in get_args(Statistics))
+            raise InvalidOptionError(f"statistics must be one of {known}, but got '{statistics}'.")
+        self.body = _with_episode_norms(network)
+        norms = [f"body.{name}" for name, module in self.body.named_modules() if isinstance(module, EpisodeNorm)]
+        self._norms = [f"{name}.first" for name in norms]
+        self._kept = {f"{name}.{each}" for name in norms for each in ("weight", "bias")} if keep_norms else set()
+        self.statistics = statistics
+        self.transductive = bool(self._norms) and statistics == "batch"
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs (n, ...) -> logits (n, way), with the weights of the starting point."""
+        logits: Tensor = self.body(inputs)
+        return logits
+
+    def start(self) -> Weights:
+        """The weights before adaptation, by name."""
+        with _TURN:
+            return {
+                name: parameter
+                for name, parameter in self.named_parameters()
+                if parameter.requires_grad and name not in self._kept
+            }
+
+    def loss(self, weights: Weights, support: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy on the support set, (n, ...) and (n, way)."""
+        return nn.functional.cross_entropy(self._run(weights, support), targets)
+
+    def logits(self, weights: Weights, support: Tensor, query: Tensor) -> Tensor:
+        """Logits of queries (q, ...) -> (q, way)."""
+        if not self._norms or self.statistics == "batch" or (self.statistics != "support" and self.training):
+            return self._run(weights, query)
+        first = torch.tensor(len(support))
+        settings = {**weights, **dict.fromkeys(self._norms, first)}
+        return self._run(settings, torch.cat([support, query]))[len(support) :]
+
+    def _run(self, weights: Weights, inputs: Tensor) -> Tensor:
+        with _TURN:
+            logits: Tensor = functional_call(self, weights, (inputs,))
+        return logits
+
+
+def _with_episode_norms(network: nn.Module) -> nn.Module:
+    if isinstance(network, nn.BatchNorm2d):
+        return EpisodeNorm(network)
+    for name, child in list(network.named_children()):
+        setattr(network, name, _with_episode_norms(child))
+    return network
+
 
 Batching = Literal["loop", "vmap"]
 """A batch of episodes one after the other, or all in one call with torch.func.vmap."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,6 +57,12 @@ class BaseLearner(nn.Module, ABC):
 
     limits: Limits = Limits()
 
+    def __repr__(self) -> str:
+        options = ((name, _shown(self, name)) for name in inspect.signature(type(self)).parameters)
+        weights = sum(each.numel() for each in self.parameters() if each.requires_grad)
+        said = ", ".join(f"{name}={value}" for name, value in options if value)
+        return f"{type(self).__name__}({said}{'; ' if said else ''}{weights:,} learnt)"
+
     @abstractmethod
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
         """Learn from support embeddings (..., n, e) with one-hot targets (..., n, way)."""
@@ -80,13 +88,13 @@ class KernelLearner(BaseLearner):
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
         """Learn from the support's Gram matrix (..., n, n) with one-hot targets (..., n, way)."""
 
-    @abstractmethod
     def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The vectors whose inner products are taken: the embeddings themselves, or rescaled ones."""
+        """Hook: the vectors whose inner products are taken; by default the embeddings themselves."""
+        return embeddings
 
     @property
     def kernel(self) -> KernelLearner:
-        """Itself."""
+        """This learner: it needs inner products only."""
         return self
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
@@ -100,6 +108,18 @@ class KernelLearner(BaseLearner):
             return predict(cross_gram(query, support), query.square().sum(-1))
 
         return predictor
+
+
+def log_parameter(name: str, value: float, learn: bool, shape: tuple[int, ...] = ()) -> nn.Parameter:
+    """The logarithm of a number that must stay positive, as a parameter; kept as it is unless it is to be learnt."""
+    return nn.Parameter(torch.full(shape, math.log(positive(name, value))), requires_grad=learn)
+
+
+def positive(name: str, value: float) -> float:
+    """The value, refused unless it is positive and finite."""
+    if not 0 < value < math.inf:
+        raise InvalidOptionError(f"{name} must be positive and finite, but got {name} = {value}.")
+    return value
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -133,3 +153,14 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
         raise ShapeError(
             f"Class {int(empty.nonzero()[0])} of the episode has no support example; every class needs one."
         )
+
+
+def _shown(learner: BaseLearner, name: str) -> str:
+    """The present value of an option, also where it is learnt; nothing if the learner keeps no plain value of it."""
+    value = learner.limits.way if name == "way" else getattr(learner, name, None)
+    if value is None and isinstance(logarithm := getattr(learner, f"log_{name}", None), Tensor):
+        value = logarithm.detach().exp()
+    if isinstance(value, Tensor):
+        low, high = value.min().item(), value.max().item()
+        return f"{low:.4g}" if low == high else f"[{low:.4g}..{high:.4g}]"
+    return repr(value) if isinstance(value, bool | int | float | str | tuple) else ""

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
-from handful.learners.chunks import by_chunks
-from handful.learners.vote import start_as_vote
+from handful.learners.reading import by_chunks, start_as_vote
 
 LEAK = 0.01
 OMNIGLOT_DROPOUT = 0.3

@@ -7,14 +7,12 @@ layer only: the same learner on the features of an embedding that stays as it is
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
-from handful.learners.adapting import AdaptingLearner, Batching
-from handful.learners.network import Statistics, Weights
+from handful.learners.adapting import AdaptingLearner, Batching, Statistics, Weights
+from handful.learners.base import log_parameter, positive
 
 
 class MAML(AdaptingLearner):
@@ -47,14 +45,12 @@ class MAML(AdaptingLearner):
         super().__init__(network, way, statistics, batching, keep_norms)
         if steps < 1 or test_steps < 1:
             raise InvalidOptionError(f"steps and test_steps must be at least 1, but got {steps} and {test_steps}.")
-        if rate <= 0 or (test_rate is not None and test_rate <= 0):
-            raise InvalidOptionError(f"Inner rates must be positive, but got {rate} and {test_rate}.")
-        if learn_rates and test_rate is not None:
+        if test_rate is not None and learn_rates:
             raise InvalidOptionError("Learnt inner rates hold for training and test: leave out test_rate.")
-        self.steps, self.test_steps, self.first_order, self.test_rate = steps, test_steps, first_order, test_rate
+        self.steps, self.test_steps, self.first_order = steps, test_steps, first_order
+        self.test_rate = None if test_rate is None else positive("test_rate", test_rate)
         self.factor = way if sum_over_classes else 1
-        start = torch.full((len(self.network.start()),), math.log(rate))
-        self.log_rates = nn.Parameter(start, requires_grad=learn_rates)
+        self.log_rates = log_parameter("rate", rate, learn_rates, (len(self.network.start()),))
 
     def adapt(self, support: Tensor, targets: Tensor) -> Weights:
         """The weights after the inner loop of one episode, differentiable in those before it."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
-from handful.learners.base import BaseLearner, GramPredictor, KernelLearner, Limits, Predictor, check_support
-from handful.learners.order import shuffled
+from handful.learners.base import (
+    BaseLearner,
+    GramPredictor,
+    KernelLearner,
+    Limits,
+    Predictor,
+    check_support,
+    log_parameter,
+)
+from handful.learners.reading import shuffled
 
 
 class CosineAttention(KernelLearner):
@@ -17,13 +23,7 @@ class CosineAttention(KernelLearner):
 
     def __init__(self, scale: float, learn_scale: bool) -> None:
         super().__init__()
-        if scale <= 0:
-            raise InvalidOptionError(f"scale must be positive, but got {scale}.")
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
-
-    def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The embeddings as they are."""
-        return embeddings
+        self.log_scale = log_parameter("scale", scale, learn_scale)
 
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
         """Keep the support's norms; all work is in the prediction."""

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
-from handful.learners.adapting import AdaptingLearner, Batching
-from handful.learners.network import Statistics, Weights
+from handful.learners.adapting import AdaptingLearner, Batching, Statistics, Weights
 
 Feedback = Literal["value", "logit"]
 

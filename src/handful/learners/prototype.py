@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from handful.errors import InvalidOptionError
-from handful.learners.base import GramPredictor, KernelLearner
+from handful.learners.base import GramPredictor, KernelLearner, log_parameter
 
 Metric = Literal["euclidean", "cosine"]
 
@@ -27,13 +26,7 @@ class ProtoNet(KernelLearner):
             raise InvalidOptionError(f"metric must be 'euclidean' or 'cosine', but got '{metric}'.")
         self.metric = metric
         start = (1.0 if metric == "euclidean" else 10.0) if scale is None else scale
-        if start <= 0:
-            raise InvalidOptionError(f"scale must be positive, but got {start}.")
-        self.log_scale = nn.Parameter(torch.tensor(math.log(start)), requires_grad=learn_scale)
-
-    def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The embeddings as they are."""
-        return embeddings
+        self.log_scale = log_parameter("scale", start, learn_scale)
 
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
         """Average inner products over the support of each class."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError, ShapeError
-from handful.learners.base import GramPredictor, KernelLearner
+from handful.learners.base import GramPredictor, KernelLearner, log_parameter, positive
 from handful.solvers import ridge_dual
 
 Prior = Literal["isotropic", "diagonal"]
@@ -41,8 +40,6 @@ class R2D2(KernelLearner):
         features: int | None = None,
     ) -> None:
         super().__init__()
-        if lam <= 0 or scale <= 0:
-            raise InvalidOptionError(f"lam and scale must be positive, but got lam = {lam} and scale = {scale}.")
         if prior not in ("isotropic", "diagonal"):
             raise InvalidOptionError(f"prior must be 'isotropic' or 'diagonal', but got '{prior}'.")
         if (prior == "diagonal") != (features is not None):
@@ -51,13 +48,12 @@ class R2D2(KernelLearner):
                 "prior='diagonal' and only with it."
             )
         self.lam_per_example, self.intercept, self.prior = lam_per_example, intercept, prior
-        log_lam = torch.full((features,) if features is not None else (), math.log(lam))
-        self.log_lam = nn.Parameter(log_lam, requires_grad=learn_lam)
+        self.log_lam = log_parameter("lam", lam, learn_lam, (features,) if features is not None else ())
         self.direct_scale = direct_scale
         if direct_scale:
-            self.scale = nn.Parameter(torch.tensor(float(scale)), requires_grad=learn_scale)
+            self.scale = nn.Parameter(torch.tensor(float(positive("scale", scale))), requires_grad=learn_scale)
         else:
-            self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
+            self.log_scale = log_parameter("scale", scale, learn_scale)
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
 
     def feature_map(self, embeddings: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from handful.embeddings.reduced import Reduced
+from handful.embeddings.registry import Reduced
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner
 from handful.learners.gnn import GNN

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from handful.embeddings.relation_net import start_as_original
 from handful.errors import InvalidOptionError, ShapeError
+from handful.learners.adapting import EpisodeNorm
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
-from handful.learners.chunks import by_chunks
-from handful.learners.network import EpisodeNorm
+from handful.learners.reading import by_chunks
 
 Statistics = Literal["running", "batch"]
 Start = Literal["torch", "original"]

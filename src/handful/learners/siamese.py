@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Predictor, check_support
-from handful.learners.chunks import by_chunks
+from handful.learners.reading import by_chunks
 
 
 class Siamese(BaseLearner):

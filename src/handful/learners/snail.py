@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner, Limits, Predictor, check_support
-from handful.learners.order import shuffled
-from handful.learners.vote import start_as_vote
+from handful.learners.reading import shuffled, start_as_vote
 
 Streams = tuple[Tensor, Tensor]
 """Activations at the support's positions (b, n, c) and at the last position, for each query (b, q, c)."""

@@ -6,13 +6,10 @@ for each class, this is one problem, and its logits are those of one distributio
 
 from __future__ import annotations
 
-import math
-
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from handful.errors import InvalidOptionError
-from handful.learners.base import GramPredictor, KernelLearner
+from handful.learners.base import GramPredictor, KernelLearner, log_parameter
 from handful.solvers import softmax_dual
 from handful.solvers.logistic import Gradient
 
@@ -37,17 +34,11 @@ class SoftmaxRegression(KernelLearner):
         gradient: Gradient = "unrolled",
     ) -> None:
         super().__init__()
-        if lam <= 0 or scale <= 0:
-            raise InvalidOptionError(f"lam and scale must be positive, but got lam = {lam} and scale = {scale}.")
         if steps < 1:
             raise InvalidOptionError(f"Newton's method needs at least one step, but got steps = {steps}.")
         self.steps, self.lam_per_example, self.intercept, self.gradient = steps, lam_per_example, intercept, gradient
-        self.log_lam = nn.Parameter(torch.tensor(math.log(lam)), requires_grad=learn_lam)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
-
-    def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The embeddings as they are."""
-        return embeddings
+        self.log_lam = log_parameter("lam", lam, learn_lam)
+        self.log_scale = log_parameter("scale", scale, learn_scale)
 
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
         """Solve the coupled problem from the Gram matrix."""

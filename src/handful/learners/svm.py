@@ -6,14 +6,12 @@ logits are scale x.w_c with a learnt scale.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from handful.errors import InvalidOptionError
-from handful.learners.base import GramPredictor, KernelLearner
+from handful.learners.base import GramPredictor, KernelLearner, log_parameter
 from handful.solvers import svm_dual
 
 
@@ -35,17 +33,11 @@ class SVM(KernelLearner):
         gradient: Literal["implicit", "unrolled"] = "implicit",
     ) -> None:
         super().__init__()
-        if C <= 0 or scale <= 0:
-            raise InvalidOptionError(f"C and scale must be positive, but got C = {C} and scale = {scale}.")
         if steps < 1:
             raise InvalidOptionError(f"The interior-point method needs at least one step, but got steps = {steps}.")
         self.steps, self.intercept, self.gradient = steps, intercept, gradient
-        self.log_C = nn.Parameter(torch.tensor(math.log(C)), requires_grad=learn_C)
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
-
-    def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The embeddings as they are."""
-        return embeddings
+        self.log_C = log_parameter("C", C, learn_C)
+        self.log_scale = log_parameter("scale", scale, learn_scale)
 
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
         """Solve the dual from the Gram matrix."""

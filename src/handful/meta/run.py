@@ -20,7 +20,7 @@ from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.learners.network import EpisodeNorm
+from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Recipe, recipe_from_json

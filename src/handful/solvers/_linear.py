@@ -10,7 +10,7 @@ from torch import Tensor
 
 from handful.errors import NotPositiveDefiniteError
 from handful.solvers._checks import common_batch, inspect, require_finite, require_gram, require_rows, require_symmetric
-from handful.solvers._operation import Operation
+from handful.solvers._operation import Operation, in_front
 from handful.solvers._precision import no_autocast, recast, result_dtype, system_dtype
 
 
@@ -193,8 +193,4 @@ class _SolveFactorised(Operation):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
-        moved = (
-            tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(tensors, in_dims, strict=True)
-        )
-        return solve_factorised(*moved), 0
+        return solve_factorised(*in_front(info, in_dims, tensors)), 0

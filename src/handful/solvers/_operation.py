@@ -1,12 +1,18 @@
-"""What all operations with a backward of their own have in common: they are called at little cost."""
+"""Operations with a backward of their own: cheap to call, batched by vmap, or differentiated at the solution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+Solver = Callable[..., Tensor]
+"""Parameters -> solution; its steps are not recorded."""
+
+Adjoint = Callable[..., tuple[Tensor | None, ...]]
+"""Solution, gradient of the solution, parameters -> gradient of each parameter, by differentiable operations."""
 
 
 class Operation(torch.autograd.Function):
@@ -33,11 +39,6 @@ class Operation(torch.autograd.Function):
         return cls._twin.apply(*inputs)
 
 
-def transforming() -> bool:
-    """Whether a transform of torch.func (vmap, grad and the like) is at work."""
-    return bool(torch._C._are_functorch_transforms_active())
-
-
 def _with_context(operation: type[Operation]) -> Callable[..., Any]:
     def forward(ctx: Any, *inputs: Any) -> Any:
         output = operation.forward(*inputs)
@@ -45,3 +46,47 @@ def _with_context(operation: type[Operation]) -> Callable[..., Any]:
         return output
 
     return forward
+
+
+def transforming() -> bool:
+    """Whether a transform of torch.func (vmap, grad and the like) is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def in_front(info: Any, in_dims: Iterable[int | None], tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors that a rule for vmap is given, each with the dimension of the batch in front."""
+    for tensor, dim in zip(tensors, in_dims, strict=True):
+        yield tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def implicit(solver: Solver, adjoint: Adjoint, *parameters: Tensor) -> Tensor:
+    """solver(*parameters), with the gradient that `adjoint` derives from the optimality conditions.
+
+    Only the solution and the parameters are kept, so memory does not depend on what the solver does. The adjoint is
+    evaluated on the solution as a function of the parameters, which makes higher derivatives exact too. Parameters
+    have equal leading dimensions, of which solver and adjoint take any number.
+    """
+    solution: Tensor = _Implicit.apply(solver, adjoint, *parameters)
+    return solution
+
+
+class _Implicit(Operation):
+    @staticmethod
+    def forward(solver: Solver, adjoint: Adjoint, *parameters: Tensor) -> Tensor:
+        return solver(*parameters)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.adjoint, *parameters = inputs
+        ctx.save_for_backward(output, *parameters)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        solution, *parameters = ctx.saved_tensors
+        return None, None, *ctx.adjoint(solution, grad, *parameters)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], solver: Solver, adjoint: Adjoint, *parameters: Tensor
+    ) -> tuple[Tensor, int]:
+        return implicit(solver, adjoint, *in_front(info, in_dims[2:], parameters)), 0

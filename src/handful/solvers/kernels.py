@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from handful.solvers._checks import common_batch
-from handful.solvers._operation import Operation
+from handful.solvers._operation import Operation, in_front
 from handful.solvers._precision import expanded, no_autocast, recast, result_dtype
 
 
@@ -87,8 +87,4 @@ class _CrossGram(Operation):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        Q, X = (
-            tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(inputs, in_dims, strict=True)
-        )
-        return cross_gram(Q, X), 0
+        return cross_gram(*in_front(info, in_dims, inputs)), 0

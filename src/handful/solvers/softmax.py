@@ -17,11 +17,10 @@ from handful.solvers._checks import (
     require_targets,
 )
 from handful.solvers._coupled import couple
-from handful.solvers._implicit import implicit
-from handful.solvers._irls import SATURATION
 from handful.solvers._linear import rounding, symmetric
+from handful.solvers._operation import implicit
 from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
-from handful.solvers.logistic import Gradient
+from handful.solvers.logistic import SATURATION, Gradient
 
 HALVINGS = 12
 """A Newton step is halved at most this many times: usually never, a few times if the first steps overshoot."""

@@ -17,8 +17,8 @@ from handful.solvers._checks import (
     require_targets,
 )
 from handful.solvers._coupled import Coupled, couple
-from handful.solvers._implicit import implicit
 from handful.solvers._linear import add_diagonal, rounding, symmetric
+from handful.solvers._operation import implicit
 from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
 BARRIER = 1e-11
