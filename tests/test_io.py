@@ -20,6 +20,7 @@ from handful._io import (
     data_root,
     digest,
     file_digest,
+    from_json,
     locked,
     parse_json,
     read_bytes,
@@ -312,3 +313,26 @@ def test_a_reader_sees_one_version_while_a_writer_replaces_the_file(tmp_path: Pa
         stop.set()
         writer.join()
     assert len(seen) > 1
+
+
+# ---------------------------------------------------------------------------------------------------------- temporaries
+
+
+def test_the_next_write_removes_what_a_killed_one_left_and_spares_a_living_writer(tmp_path: Path) -> None:
+    path, stale = tmp_path / "a[1]", tmp_path / ".a[1].123-abcd.tmp"
+    stale.write_bytes(b"private")
+    with replacing(path) as living:
+        living.write_bytes(b"first")
+        write_atomically(path, b"second")
+        assert living.exists()
+        assert not stale.exists()
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_is_read_by_type(tmp_path: Path) -> None:
+    kind = dict[str, tuple[int, ...] | float | None]
+    assert from_json(kind, {"a": [1, 2], "b": 3, "c": None}, "it") == {"a": (1, 2), "b": 3, "c": None}
+    for wrong in ({"a": "1"}, {"a": [1.5]}, {"a": True}, [], 3):
+        with pytest.raises(ValueError, match="does not fit"):
+            from_json(kind, wrong, "it")

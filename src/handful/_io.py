@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -12,14 +13,22 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from types import UnionType
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
 from handful.errors import CheckpointError, DataError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where an open file cannot be deleted anyway
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+TEMPORARY = ".tmp"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MEGABYTE = 1 << 20
 MOST_TENSORS, MOST_HEADER, MOST_JSON = 4096 * MEGABYTE, 100 * MEGABYTE, 16 * MEGABYTE
@@ -41,9 +50,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    _sweep_files(target)
+    temporary, handle, mode = _create_beside(target)
     try:
-        mode = _create_like(target, temporary)
         yield temporary
         _flush(temporary, os.O_RDWR)
         if mode is not None:
@@ -54,6 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
             _flush(target.parent, os.O_RDONLY)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def write_atomically(path: Path, payload: bytes) -> None:
@@ -63,12 +73,16 @@ def write_atomically(path: Path, payload: bytes) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Delete the temporary files that a killed process left beside `path`; call it only while holding the lock."""
-    for stale in path.parent.glob(f".{path.name}.*.tmp"):
-        if stale.is_dir():
-            shutil.rmtree(stale, ignore_errors=True)
-        else:
-            stale.unlink(missing_ok=True)
+    """Delete what a killed process left beside `path`, folders included; call it only while holding the lock."""
+    _sweep_files(path)
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def sweep_folder(folder: Path) -> None:
+    """Delete all temporary files that killed processes left in a folder."""
+    for stale in folder.glob(f".*{TEMPORARY}"):
+        _remove_stale(stale)
 
 
 @contextmanager
@@ -91,14 +105,50 @@ def write_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _create_like(target: Path, temporary: Path) -> int | None:
-    """Create an empty file that nobody may read who may not read `target`; the mode of `target`, if it exists."""
+def _create_beside(target: Path) -> tuple[Path, int, int | None]:
+    """An empty file that nobody may read who may not read `target`, its open and locked handle, the mode of `target`.
+
+    The lock says that its writer is alive, and ends with it.
+    """
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
     except OSError:
         mode = None
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode | stat.S_IWUSR))
-    return mode
+    flags, access = os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode | stat.S_IWUSR
+    while True:
+        temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+        handle = os.open(temporary, flags, access)
+        _lock(handle)
+        if os.fstat(handle).st_nlink:
+            return temporary, handle, mode
+        os.close(handle)  # another process took it for stale in the moment before it was locked
+
+
+def _sweep_files(target: Path) -> None:
+    for stale in target.parent.glob(f".{glob.escape(target.name)}.*{TEMPORARY}"):
+        _remove_stale(stale)
+
+
+def _remove_stale(temporary: Path) -> None:
+    """Delete a temporary file unless a living process is writing it."""
+    with suppress(OSError):
+        handle = os.open(temporary, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
+        try:
+            if _lock(handle):
+                temporary.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file, unless another process or thread has; False too where there are no such locks."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _flush(path: Path, mode: int) -> None:
@@ -161,6 +211,50 @@ def read_json(path: Path) -> Any:
         return parse_json(read_bytes(path, MOST_JSON))
     except DataError as error:
         raise ValueError(f"it {error}") from error
+
+
+def from_json(kind: Any, value: Any, name: str) -> Any:
+    """A JSON value as the type `kind`, for example a dataclass; a ValueError names the field that does not fit.
+
+    Whole numbers pass for fractions, lists for tuples; nothing else is converted.
+    """
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        for each in inner:
+            with suppress(ValueError):
+                return from_json(each, value, name)
+    elif isinstance(value, dict) and is_dataclass(kind):
+        return _dataclass_from(kind, value, name)
+    elif isinstance(value, dict) and origin in (dict, Mapping):
+        return {key: from_json(inner[1], each, f"{name}.{key}") for key, each in value.items()}
+    elif isinstance(value, list | tuple) and origin is tuple:
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(value):
+            return tuple(from_json(*each, name) for each in zip(kinds, value, strict=True))
+    elif _is_a(kind, value, inner):
+        return value
+    raise ValueError(f"{name} is {str(value)[:40]!r}, which does not fit {getattr(kind, '__name__', kind)}")
+
+
+def _is_a(kind: Any, value: Any, choices: tuple[Any, ...]) -> bool:
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(each) and value == each for each in choices)
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
+
+
+def _dataclass_from(kind: Any, value: dict[str, Any], name: str) -> Any:
+    hints, known = get_type_hints(kind), {each.name: each for each in fields(kind) if each.init}
+    unknown = sorted(str(key)[:40] for key in value.keys() - known.keys())
+    if unknown:
+        raise ValueError(f"{name} has fields that this version of handful does not know: {', '.join(unknown[:5])}")
+    missing = [
+        key
+        for key, each in known.items()
+        if key not in value and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if missing:
+        raise ValueError(f"{name} has no {missing[0]}")
+    return kind(**{key: from_json(hints[key], each, f"{name}.{key}") for key, each in value.items()})
 
 
 # ------------------------------------------------------------------------------------------------------------- tensors

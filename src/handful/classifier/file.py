@@ -18,13 +18,10 @@ from handful.classifier.heads import maker
 from handful.embeddings.preprocessing import preprocessing_from_json
 from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError, NewerFormatError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
-from handful.meta.config import recipe_from_json
-from handful.meta.run import TrainedModel, build
+from handful.meta.run import TrainedModel, trained_model
 from handful.solvers.factor import restored_factor
 
 KIND = "classifier"
-LARGEST = 512
-"""Images of meta-trained embeddings are far smaller; a header that claims more is not built."""
 LABELS = {"U": str, "i": int, "u": int, "f": float, "b": bool}
 
 
@@ -207,10 +204,6 @@ def _embedder(
 
 
 def _trained(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> TrainedModel:
-    recipe, (channels, height, width) = recipe_from_json(facts["recipe"]), facts["image_shape"]
-    if not all(isinstance(size, int) and 1 <= size <= LARGEST for size in (channels, height, width)):
-        raise ValueError(f"its images have the shape {channels, height, width}")
-    model = build(recipe, (channels, height, width))
     prefix = "embedding."
-    model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-    return TrainedModel(model.eval(), recipe, int(facts["episodes"]), (channels, height, width))
+    weights = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    return trained_model(weights, facts["recipe"], facts["image_shape"], facts["episodes"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from tqdm import tqdm
 
-from handful._io import replacing, write_errors
+from handful._io import from_json, open_regular, parse_json, replacing, write_errors
+from handful.data.splits import PARTS
 from handful.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ MAGIC = b"handful images\r\n"
 ALIGNMENT = 4096
 BLOCK = 1 << 22
 UNHASHED = "0" * 64
+MOST_HEADER = 1 << 27
+LARGEST = 1024
 
 Ranges = tuple[tuple[int, int], ...]
 """Runs of class numbers: (first, count)."""
@@ -63,6 +65,20 @@ class Header:
     def image_bytes(self) -> int:
         """Bytes of one image: height x width x channels."""
         return prod(self.shape)
+
+    def check(self) -> None:
+        """Refuse a header that cannot be true, before any number in it is used as a size."""
+        if not (len(self.classes) == len(self.counts) == len(set(self.classes)) > 0 and min(self.counts) > 0):
+            raise ValueError("its classes and counts do not belong together")
+        if not all(1 <= size <= LARGEST for size in self.shape) or self.shape[2] not in (1, 3):
+            raise ValueError(f"its images have the shape {self.shape}")
+        if self.groups is not None and len(self.groups) != len(self.classes):
+            raise ValueError("its groups and classes differ in number")
+        if not self.splits or not all(scheme.keys() == set(PARTS) for scheme in self.splits.values()):
+            raise ValueError("its class splits are not into train, val and test")
+        ranges = [each for scheme in self.splits.values() for part in scheme.values() for each in part]
+        if not all(first >= 0 and n >= 0 and first + n <= len(self.classes) for first, n in ranges):
+            raise ValueError("its class splits name classes that it does not have")
 
     def hasher(self) -> Any:
         """A SHA-256 of all of the header except its origin, to be updated with the pixels."""
@@ -104,15 +120,13 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
         complete = replace(header, content=hasher.hexdigest())
         file.seek(0)
         file.write(complete.encoded())
-        file.flush()
-        os.fsync(file.fileno())
     return complete
 
 
 def read_header(path: Path) -> tuple[Header, int]:
     """The header of a store and the offset of its pixels; damage that the sizes or the checksum show is refused."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header, offset = parse_header(file, path)
             size = file.seek(0, 2)
     except OSError as error:
@@ -131,33 +145,18 @@ def parse_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
     if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
         raise DataError(f"{path} is not a data set packed by handful. {remedy(path)}")
     _, length, checksum = PREFIX.unpack(prefix)
-    body = file.read(length)
+    body = file.read(min(length, MOST_HEADER))
     if len(body) != length or zlib.crc32(body) != checksum:
         raise DataError(f"The header of the data set {path} is damaged. {remedy(path)}")
-    fields = json.loads(body)
-    if fields["format"] != FORMAT:
-        raise DataError(
-            f"The data set {path} has format {fields['format']}, but this version of handful reads format {FORMAT}. "
-            f"{remedy(path)}"
-        )
-    return header_from(fields), -(-(PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
-
-
-def header_from(fields: dict[str, Any]) -> Header:
-    """The header whose JSON object is `fields`: lists become tuples."""
-    return Header(
-        name=fields["name"],
-        classes=tuple(fields["classes"]),
-        counts=tuple(fields["counts"]),
-        shape=tuple(fields["shape"]),
-        splits={
-            name: {part: tuple((first, n) for first, n in ranges) for part, ranges in scheme.items()}
-            for name, scheme in fields["splits"].items()
-        },
-        groups=None if fields["groups"] is None else tuple(fields["groups"]),
-        source=fields["source"],
-        content=fields["content"],
-    )
+    try:
+        fields = parse_json(body)
+        if fields["format"] != FORMAT:
+            raise ValueError(f"it has format {fields['format']}, but this version of handful reads format {FORMAT}")
+        header: Header = from_json(Header, fields, "header")
+        header.check()
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataError(f"The data set {path} cannot be used: {str(error).rstrip('.')}. {remedy(path)}") from error
+    return header, -(-(PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
 
 
 def remedy(path: Path) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from handful._io import from_json
 from handful.errors import CheckpointError, InvalidOptionError
 
 
@@ -164,27 +165,24 @@ class Recipe:
         return asdict(self)
 
 
-def recipe_from_json(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that `as_json` gave; unknown names are refused."""
-    values = _migrated(values)
-    known = {each.name for each in fields(Recipe)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise CheckpointError(
-            f"The recipe has fields that this version of handful does not know: {', '.join(unknown)}."
-        )
+MOST_OPTION = 10_000
+"""Sizes and steps of learners stay far below it; a file that claims more is refused before anything is built."""
+
+
+def recipe_from_json(values: Any) -> Recipe:
+    """The recipe that `as_json` gave; unknown fields, wrong types and sizes out of all proportion are refused."""
     try:
-        plain: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
-        plain["plan"] = Plan(**values.get("plan", {}))
-        return Recipe(**plain)
-    except TypeError as error:
-        raise CheckpointError(f"The recipe cannot be read: {error}.") from error
+        recipe: Recipe = from_json(Recipe, _migrated(values), "recipe")
+        for name, value in recipe.options.items():
+            if not isinstance(value, str) and abs(value) > MOST_OPTION and name not in ("lam", "classes"):
+                raise ValueError(f"recipe.options.{name} = {value:g} is beyond {MOST_OPTION:,}")
+        return recipe
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"The recipe cannot be read: {str(error).rstrip('.')}.") from error
 
 
-def _migrated(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _migrated(values: Any) -> Any:
     """A recipe that an older version wrote, in today's words."""
-    if "val_way" not in values:
+    if not isinstance(values, Mapping) or "val_way" not in values:
         return values
     return {**{key: value for key, value in values.items() if key != "val_way"}, "val_ways": [values["val_way"]]}

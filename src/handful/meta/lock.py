@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from handful._io import write_atomically
+from handful._io import read_json, sweep_folder, write_atomically
 from handful.errors import HandfulError
 
 LOCK, HOLDER = ".lock", "holder.json"
@@ -35,6 +35,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
     except Timeout as error:
         raise BusyError(f"{folder.name} is in the hands of {holder(folder)}. Wait for it, or stop it first.") from error
     try:
+        sweep_folder(folder)
         facts = {"pid": os.getpid(), "host": platform.node()}
         write_atomically(folder / HOLDER, json.dumps(facts).encode())
         yield
@@ -46,9 +47,9 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
 def holder(folder: Path) -> str:
     """The process that holds the folder's lock, or held it last, in words."""
     try:
-        facts = json.loads((folder / HOLDER).read_text())
+        facts = read_json(folder / HOLDER)
         return f"process {facts['pid']} on {facts['host']}"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError):
         return "another process"
 
 

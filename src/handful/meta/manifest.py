@@ -16,7 +16,7 @@ import numpy
 import torch
 
 from handful import __version__
-from handful._io import write_atomically
+from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
 from handful.meta.completeness import Completion, completion
@@ -174,8 +174,8 @@ def record_by_hand(run: Run, name: str) -> Record:
 
 def _known_name(folder: Path) -> str:
     try:
-        return str(json.loads((folder / MANIFEST).read_text())["name"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(read_json(folder / MANIFEST)["name"])
+    except (OSError, ValueError, LookupError, TypeError):
         return "none"
 
 
@@ -194,7 +194,7 @@ def _unrecorded(run: Run) -> tuple[Session, ...]:
     """A session for what was trained without a manifest: its recipe and episodes are known, its time is not."""
     if not run.state.episode:
         return ()
-    facts = json.loads((run.folder / RECIPE).read_text())
+    facts = read_json(run.folder / RECIPE)
     known = {name: str(facts[name]) for name in ("handful", "torch") if name in facts}
     return (Session("unknown", None, 0, run.state.episode, known, {"processor": "unknown", "threads": 0}),)
 
@@ -205,12 +205,13 @@ def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:
     if not path.exists():
         return ()
     try:
-        facts = json.loads(path.read_text())
-        if facts["content"] != content:
-            raise DataError(
-                f"The run in {folder} was trained on other images or another split (data hash "
-                f"{facts['content'][:12]}, now {content[:12]}). Give another --out, or remove the run."
-            )
-        return tuple(Session(**session) for session in facts["sessions"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        facts = read_json(path)
+        known, sessions = str(facts["content"]), from_json(tuple[Session, ...], facts["sessions"], "sessions")
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}. Remove it to lose only the record of times.") from error
+    if known != content:
+        raise DataError(
+            f"The run in {folder} was trained on other images or another split (data hash {known[:12]}, now "
+            f"{content[:12]}). Give another --out, or remove the run."
+        )
+    return sessions  # type: ignore[no-any-return]

@@ -8,13 +8,14 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
-from handful._io import write_atomically
+from handful._io import from_json, parse_json, read_json, write_atomically
 from handful.data.augment import Compose, Crop, Flip, Jitter
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
@@ -28,12 +29,14 @@ from handful.meta.engine import CPU, Engine
 from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within
 from handful.meta.model import FewShotModel
-from handful.meta.state import Scores, TrainingState, model_tensors
+from handful.meta.state import Scores, TrainingState, model_tensors, require_alike
 from handful.meta.train import Progress, episode_seed, seeded, train
 
 _TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
 _FRESH = 0xF4E5
 """Sets the seeds of fresh validation episodes apart from those of training."""
+LARGEST = 1024
+"""Pixels per side of the largest images that can be packed; a header that claims more is not built."""
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 
 
@@ -108,10 +111,17 @@ class Run:
         """Go on from the last checkpoint; log lines after it are dropped, for they will be written again."""
         if (self.folder / LAST).exists():
             tensors, facts = read_checkpoint(self.folder / LAST)
-            self.state.restore(tensors, facts["training"])
+            if recipe_from_json(facts.get("recipe")) != self.recipe:
+                raise CheckpointError(
+                    f"{self.folder / LAST} was trained by another recipe than {RECIPE} beside it says; files of two "
+                    f"runs were mixed. Bring back the right one, or start a new run with another --out."
+                )
+            self.state.restore(tensors, facts.get("training", {}))
         log = self.folder / LOG
         if log.exists():
-            kept = [line for line in log.read_text().splitlines() if _episode_of(line) <= self.state.episode]
+            kept = [
+                line for line in log.read_text(errors="replace").splitlines() if _episode_of(line) <= self.state.episode
+            ]
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
     def train(self, save_every: int = 500, save_seconds: float = 120.0) -> Generator[Progress, None, None]:
@@ -207,10 +217,10 @@ def read_recipe(folder: Path) -> Recipe:
     """The recipe of a run folder."""
     path = folder / RECIPE
     try:
-        return recipe_from_json(json.loads(path.read_text())["recipe"])
-    except FileNotFoundError as error:
+        return recipe_from_json(read_json(path)["recipe"])
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(f"{folder} is not a run: it has no {RECIPE}.") from error
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
 
 
@@ -236,13 +246,34 @@ def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
     path = _checkpoint_of(Path(run), which)
     tensors, facts = read_checkpoint(path)
     try:
-        recipe, (channels, height, width) = recipe_from_json(facts["recipe"]), facts["image_shape"]
-        model = build(recipe, (channels, height, width))
         weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+        trained = trained_model(weights, facts["recipe"], facts["image_shape"], facts["training"]["episode"])
+    except (LookupError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path} does not hold a whole model: {str(error).rstrip('.')}.") from error
+    if path != Path(run) and (path.parent / RECIPE).exists() and read_recipe(path.parent) != trained.recipe:
+        raise CheckpointError(
+            f"{path} was trained by another recipe than {RECIPE} beside it says: files of two runs were mixed. "
+            f"Name the checkpoint file itself to use it as it is."
+        )
+    return trained
+
+
+def trained_model(weights: Mapping[str, Tensor], recipe: Any, image_shape: Any, episodes: Any) -> TrainedModel:
+    """The model of a file, from the values in its header, in evaluation mode.
+
+    A ValueError says what does not fit: sizes are compared with the weights before anything of their size is built.
+    """
+    known, shape = recipe_from_json(recipe), from_json(tuple[int, int, int], image_shape, "image_shape")
+    if not all(1 <= size <= LARGEST for size in shape):
+        raise ValueError(f"its images have the shape {shape}")
+    try:
+        with torch.device("meta"):  # shapes without memory
+            require_alike(weights, build(known, shape).state_dict())
+        model = build(known, shape)
         model.load_state_dict(weights)
-        return TrainedModel(model.eval(), recipe, int(facts["training"]["episode"]), (channels, height, width))
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not hold a whole model: {error}.") from error
+    except (RuntimeError, TypeError, OverflowError, ZeroDivisionError, KeyError) as error:
+        raise ValueError(f"no model can be built by its recipe ({str(error).splitlines()[0]})") from error
+    return TrainedModel(model.eval(), known, from_json(int, episodes, "episode"), shape)
 
 
 def _checkpoint_of(run: Path, which: str) -> Path:
@@ -262,6 +293,6 @@ def _names(folder: Path) -> list[str]:
 
 def _episode_of(line: str) -> int:
     try:
-        return int(json.loads(line)["episode"])
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return int(parse_json(line)["episode"])
+    except (LookupError, TypeError, ValueError):
         return 2**62

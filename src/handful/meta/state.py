@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from handful._io import from_json
 from handful.episodes import EpisodeSampler
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.meta.config import Plan
@@ -20,6 +22,43 @@ from handful.meta.model import FewShotModel
 _CLASSIFIER = "classifier."
 Scores = Mapping[str, float]
 """Named validation accuracies, for example {"1-shot": 0.61, "5-shot": 0.75}."""
+
+
+_STEP = torch.zeros(())
+"""Adam's count of updates, as PyTorch keeps it."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a training state holds beside its tensors."""
+
+    episode: int
+    last_improvement: int = 0
+    best: Mapping[str, float] = field(default_factory=dict)
+    averaged: int | None = None
+    """Updates in the average; None for a plan without one."""
+    idle: tuple[str, ...] = ()
+    """Parameters that no update has reached, for which the optimiser keeps nothing."""
+
+    def check(self) -> None:
+        """Refuse counts and scores that no training gives."""
+        if min(self.episode, self.last_improvement, self.averaged or 0) < 0 or self.last_improvement > self.episode:
+            raise ValueError(f"it claims {self.episode} episodes, the best at {self.last_improvement}")
+        if not all(0 <= score <= 1 for score in self.best.values()):
+            raise ValueError("its best scores are no accuracies")
+
+
+def require_alike(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise unless two sets of tensors have the same names, shapes and types."""
+    missing, extra = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+    if missing or extra:
+        raise ValueError(f"it lacks {missing[0]}" if missing else f"it holds {extra[0][:80]} too")
+    for name, wanted in expected.items():
+        if given[name].shape != wanted.shape or given[name].dtype != wanted.dtype:
+            raise ValueError(
+                f"{name} is {given[name].dtype} of shape {tuple(given[name].shape)}, "
+                f"not {wanted.dtype} of shape {tuple(wanted.shape)}"
+            )
 
 
 class TrainingState:
@@ -73,27 +112,54 @@ class TrainingState:
         """Everything else, as plain JSON values."""
         averaged = {"averaged": self.average.count} if self.average else {}
         best = {"last_improvement": self.last_improvement, "best": dict(self.best)}
-        return {"episode": self.episode, **best, **averaged}
+        idle = [name for name, each in self.parameters.items() if self.episode and not self.optimiser.state.get(each)]
+        lazy = {"idle": idle} if idle and self._optimiser_keys() else {}
+        return {"episode": self.episode, **best, **averaged, **lazy}
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Continue from what `tensors` and `facts` gave, to the same bits."""
+        """Continue from what `tensors` and `facts` gave, to the same bits; nothing changes if they do not fit."""
         try:
-            self.model.load_state_dict(_below("model.", tensors))
-            if self.classifier is not None:
-                self.classifier.load_state_dict(_below(_CLASSIFIER, tensors))
-            for name, parameter in self.parameters.items():
-                keys = [key for key in tensors if key.startswith("optimiser.") and key.split(".", 2)[2] == name]
-                self.optimiser.state[parameter] = {key.split(".", 2)[1]: tensors[key].clone() for key in keys}
-            self.episode, self.last_improvement = int(facts["episode"]), int(facts["last_improvement"])
-            self.best = {str(name): float(value) for name, value in facts["best"].items()}
-            if self.average and (count := int(facts["averaged"])):
-                self.average.count = count
-                self.average.values = {name: tensors[f"average.{name}"].clone() for name in self.parameters}
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            known: _Facts = from_json(_Facts, facts, "training")
+            known.check()
+            if (known.averaged is None) != (self.average is None):
+                raise ValueError("the plan averages weights, it does not" if self.average else "it averages weights")
+            require_alike(tensors, self._expected(known))
+        except ValueError as error:
             raise CheckpointError(
-                f"The saved training state does not fit this model: {str(error).splitlines()[0]} "
+                f"The saved training state does not fit this model: {error}. "
                 f"Resume with the options that the run was started with, or start a new run."
             ) from error
+        self.model.load_state_dict(_below("model.", tensors))
+        if self.classifier is not None:
+            self.classifier.load_state_dict(_below(_CLASSIFIER, tensors))
+        for name, parameter in self.parameters.items():
+            keys = [key for key in self._optimiser_keys() if f"optimiser.{key}.{name}" in tensors]
+            kept = {key: tensors[f"optimiser.{key}.{name}"].clone() for key in keys}
+            self.optimiser.state[parameter] = {key: value.to(parameter.device) for key, value in kept.items()}
+        self.episode, self.last_improvement, self.best = known.episode, known.last_improvement, dict(known.best)
+        if self.average and known.averaged:
+            self.average.count = known.averaged
+            self.average.values = {
+                name: tensors[f"average.{name}"].to(parameter.device, copy=True)
+                for name, parameter in self.parameters.items()
+            }
+
+    def _optimiser_keys(self) -> tuple[str, ...]:
+        if self.plan.optimiser == "sgd":
+            return ("momentum_buffer",) if self.plan.momentum else ()
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def _expected(self, facts: _Facts) -> dict[str, Tensor]:
+        """Tensors of the names, shapes and types that a state with these facts has."""
+        expected = model_tensors(self.model)
+        if self.classifier is not None:
+            expected |= {f"{_CLASSIFIER}{name}": value for name, value in self.classifier.state_dict().items()}
+        for name, parameter in self.parameters.items():
+            for key in self._optimiser_keys() if facts.episode and name not in facts.idle else ():
+                expected[f"optimiser.{key}.{name}"] = _STEP if key == "step" else parameter
+            if facts.averaged:
+                expected[f"average.{name}"] = parameter
+        return expected
 
     def note(self, scores: Scores) -> tuple[str, ...]:
         """Take in validation scores; the names of those that are now the best, their mean under 'mean'.
