@@ -25,11 +25,12 @@ from handful.cli.inspect import Inspect
 from handful.cli.predict import Predict
 from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
+from handful.cli.studio import Studio
 from handful.cli.train import Train, flags_of
 from handful.errors import HandfulError
 from handful.paper.recipes import named_recipe
 
-Command = Fit | Predict | Add | Forget | Inspect | Demo | Train | Evaluate | Data | Recipes | Reproduce
+Command = Fit | Predict | Add | Forget | Inspect | Studio | Demo | Train | Evaluate | Data | Recipes | Reproduce
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
 _INSIDE = re.compile(r"Error parsing __tyro\S*: ")
@@ -89,6 +90,7 @@ def _commands(words: list[str]) -> type[Command]:
         | Annotated[Add, subcommand("add")]
         | Annotated[Forget, subcommand("forget")]
         | Annotated[Inspect, subcommand("inspect")]
+        | Annotated[Studio, subcommand("studio")]
         | Annotated[Demo, subcommand("demo")]
         | Annotated[Train, training]
         | Annotated[Evaluate, subcommand("evaluate")]

@@ -1,0 +1,157 @@
+// The project as the server knows it: one state, changed by actions and uploads, and told to all who listen.
+import { toast } from "./dom.js";
+
+const AT_ONCE = 3;
+
+export async function call(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The studio does not answer. Start it again: handful studio");
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(body.error || `The studio answered ${answer.status}.`);
+  return body;
+}
+
+export class Project extends EventTarget {
+  constructor(id) {
+    super();
+    this.base = `/api/projects/${id}`;
+    this.state = null;
+    this.selected = new Set();
+    this.progress = { done: 0, total: 0, text: "" };
+    this.queue = [];
+    this.sending = new Map();
+    this.sent = 0;
+    this.alive = true;
+  }
+
+  async open() {
+    this.take(await call(this.base));
+    const events = new EventSource(`${this.base}/events`);
+    events.addEventListener("changed", (event) => this.refresh(JSON.parse(event.data).revision));
+    events.addEventListener("progress", (event) => this.advance(JSON.parse(event.data)));
+    events.addEventListener("failed", (event) => toast(JSON.parse(event.data).message, "bad"));
+    events.addEventListener("open", () => {
+      if (!this.alive) this.refresh();
+      this.setAlive(true);
+    });
+    events.addEventListener("error", () => this.setAlive(false));
+  }
+
+  setAlive(alive) {
+    if (alive === this.alive) return;
+    this.alive = alive;
+    this.dispatchEvent(new Event("alive"));
+  }
+
+  take(state) {
+    if (this.state && state.revision < this.state.revision && state.id === this.state.id && this.alive) return;
+    this.state = state;
+    this.items = new Map(state.items.map((item) => [item.id, item]));
+    this.order = new Map(state.classes.map((each, index) => [each.name, index]));
+    for (const id of this.selected) if (!this.items.has(id)) this.selected.delete(id);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** Ask for the state again: never twice at once, and once more if it changed meanwhile. */
+  async refresh(revision = Infinity) {
+    if (this.state && revision <= this.state.revision) return;
+    if (this.refreshing) {
+      this.again = true;
+      return;
+    }
+    this.refreshing = true;
+    try {
+      this.take(await call(this.base));
+    } catch {
+      // the stream of events says whether the studio is alive
+    } finally {
+      this.refreshing = false;
+    }
+    if (this.again) {
+      this.again = false;
+      setTimeout(() => this.refresh(), 60);
+    }
+  }
+
+  async act(action, body = {}) {
+    try {
+      const began = performance.now();
+      const state = await call(`${this.base}/do`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ action, ...body }),
+      });
+      this.take(state);
+      performance.measure(`handful ${action}`, { start: began, end: performance.now() });
+      return true;
+    } catch (error) {
+      toast(error.message, "bad");
+      return false;
+    }
+  }
+
+  small(id) {
+    return `${this.base}/small/${id}.jpg`;
+  }
+
+  large(id) {
+    return `${this.base}/large/${id}.jpg`;
+  }
+
+  label(ids, label) {
+    return this.act("label", { items: [...ids], label });
+  }
+
+  /** Send images: `[{ file, name, label }]`, a null label for the pile. They are one step of the history. */
+  upload(entries, batch = crypto.randomUUID()) {
+    for (const entry of entries) this.queue.push({ ...entry, batch });
+    this.advance();
+    while (this.sending.size < AT_ONCE && this.queue.length) this.send(this.queue.shift());
+  }
+
+  async send(entry) {
+    const stop = new AbortController();
+    this.sending.set(entry, stop);
+    const query = new URLSearchParams({ name: entry.name, batch: entry.batch });
+    if (entry.label !== null) query.set("label", entry.label);
+    try {
+      const answer = await call(`${this.base}/images?${query}`, { method: "POST", body: entry.file, signal: stop.signal });
+      if (answer.known && answer.known !== entry.label) toast(`${entry.name} was in ${answer.known} already.`);
+    } catch (error) {
+      if (error.name !== "AbortError") toast(error.message, "bad");
+    }
+    this.sending.delete(entry);
+    this.sent += 1;
+    if (this.queue.length) this.send(this.queue.shift());
+    else if (!this.sending.size) this.sent = 0;
+    this.advance();
+  }
+
+  advance(progress) {
+    if (progress) this.progress = progress;
+    this.dispatchEvent(new Event("progress"));
+  }
+
+  /** Images sent and embedded, of all that were asked for. */
+  get work() {
+    const waiting = this.queue.length + this.sending.size;
+    const { done, total, text } = this.progress;
+    if (!waiting) return { done, total, text };
+    return { done: this.sent, total: this.sent + waiting, text: "Adding images" };
+  }
+
+  cancel() {
+    this.queue = [];
+    for (const stop of this.sending.values()) stop.abort();
+    return this.act("cancel");
+  }
+
+  try(file, name) {
+    return call(`${this.base}/try?${new URLSearchParams({ name })}`, { method: "POST", body: file });
+  }
+}

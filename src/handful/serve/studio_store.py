@@ -1,0 +1,344 @@
+"""Projects of the studio on disk: every change is one transaction that survives a crash and can be undone."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+import sqlite3
+import threading
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from handful._io import locked, write_atomically
+from handful.classifier.inputs import Matrix
+from handful.errors import CheckpointError, DataError, InvalidOptionError, NewerFormatError
+
+FORMAT = 1
+FILE = "project.sqlite"
+MOST_UNDONE = 300
+"""Changes that can be undone; older ones are final."""
+LONGEST_NAME = 80
+Facts = dict[str, Any]
+"""Everything about a project as flat keys: name, embedding, reject, class/NAME and item/DIGEST."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY, title TEXT, batch TEXT, changes TEXT);
+CREATE TABLE IF NOT EXISTS features (embedding TEXT, item TEXT, row BLOB, PRIMARY KEY (embedding, item));
+"""
+_IDENTITY = re.compile(r"[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step of the history: what it was called, and every fact that it changed, before and after."""
+
+    number: int
+    title: str
+    batch: str
+    facts: dict[str, tuple[Any, Any]]
+
+
+class Project:
+    """One project in one folder: facts, history and features in SQLite, and the images as files named by their content.
+
+    A change writes its facts and its step of the history in one transaction. Undo and redo put back the facts of a
+    step, whatever it was.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._guard = threading.RLock()
+        self._stack = ExitStack()
+        self._stack.enter_context(locked(folder / FILE, _refuse_second))
+        try:
+            self._connection = self._opened()
+        except sqlite3.DatabaseError as error:
+            self._stack.close()
+            raise CheckpointError(f"The project {folder} cannot be read: {error}.") from error
+        self.facts: Facts = {
+            key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM facts")
+        }
+        found = int(self.facts.get("format", FORMAT))
+        if found > FORMAT:
+            self.close()
+            raise NewerFormatError(f"The project {folder} has format {found}; update handful to open it.")
+
+    def __repr__(self) -> str:
+        return f"Project({str(self.folder)!r}, {self.name!r}, {len(self.items())} images)"
+
+    @property
+    def identity(self) -> str:
+        """The name of its folder, which is part of its address."""
+        return self.folder.name
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return str(self.facts.get("name", "Untitled"))
+
+    def items(self) -> dict[str, dict[str, Any]]:
+        """The images by their digest, in the order in which they were added."""
+        found = [(key[5:], value) for key, value in self.facts.items() if key.startswith("item/")]
+        return dict(sorted(found, key=lambda pair: (pair[1]["n"], pair[0])))
+
+    def classes(self) -> list[str]:
+        """The names of the classes, in their order on the page."""
+        found = [(value["n"], key[6:]) for key, value in self.facts.items() if key.startswith("class/")]
+        return [name for _, name in sorted(found)]
+
+    # ------------------------------------------------------------------------------------------------------- changes
+
+    def change(self, title: str, after: Mapping[str, Any], batch: str = "") -> bool:
+        """Set facts, None meaning that there is no such fact any more; False if nothing would change.
+
+        Changes that follow each other with the same `batch` are one step of the history.
+        """
+        with self._guard, self._transaction():
+            facts = {key: (self.facts.get(key), value) for key, value in after.items()}
+            facts = {key: pair for key, pair in facts.items() if pair[0] != pair[1]}
+            if not facts:
+                return False
+            cursor, last = self._cursor(), self._step(self._cursor())
+            self._connection.execute(
+                "DELETE FROM history WHERE number > ? OR number <= ?", (cursor, cursor - MOST_UNDONE)
+            )
+            if batch and last is not None and last.batch == batch:
+                facts = {**last.facts, **{key: (last.facts.get(key, pair)[0], pair[1]) for key, pair in facts.items()}}
+            else:
+                cursor += 1
+            self._connection.execute(
+                "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", (cursor, title, batch, json.dumps(facts))
+            )
+            self._set({"cursor": cursor, **after})
+        return True
+
+    def undo(self) -> Change | None:
+        """Put back what the last change replaced; None if there is nothing to undo."""
+        return self._travel(self._cursor(), 0)
+
+    def redo(self) -> Change | None:
+        """Repeat what was undone last; None if there is nothing to redo."""
+        return self._travel(self._cursor() + 1, 1)
+
+    def undoable(self) -> str | None:
+        """The title of the change that undo would take back."""
+        step = self._step(self._cursor())
+        return None if step is None else step.title
+
+    def redoable(self) -> str | None:
+        """The title of the change that redo would repeat."""
+        step = self._step(self._cursor() + 1)
+        return None if step is None else step.title
+
+    def settle(self, after: Mapping[str, Any]) -> None:
+        """Set facts outside the history: what is not the user's own doing."""
+        with self._guard, self._transaction():
+            self._set(after)
+
+    def _travel(self, number: int, side: int) -> Change | None:
+        with self._guard, self._transaction():
+            step = self._step(number)
+            if step is not None:
+                facts = {key: pair[side] for key, pair in step.facts.items()}
+                self._set({"cursor": number - 1 + side, **facts})
+        return step
+
+    def _cursor(self) -> int:
+        return int(self.facts.get("cursor", 0))
+
+    def _step(self, number: int) -> Change | None:
+        with self._guard:
+            row = self._connection.execute("SELECT * FROM history WHERE number = ?", (number,)).fetchone()
+        return None if row is None else Change(row[0], row[1], row[2], json.loads(row[3]))
+
+    def _set(self, after: Mapping[str, Any]) -> None:
+        kept = [(key, json.dumps(value)) for key, value in after.items() if value is not None]
+        self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", kept)
+        self._connection.executemany("DELETE FROM facts WHERE key = ?", [(k,) for k, v in after.items() if v is None])
+        for key, value in after.items():
+            if value is None:
+                self.facts.pop(key, None)
+            else:
+                self.facts[key] = value
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing, in memory as on disk."""
+        before = dict(self.facts)
+        try:
+            with self._connection:
+                yield
+        except BaseException as error:
+            self.facts = before
+            if isinstance(error, sqlite3.OperationalError):
+                raise DataError(
+                    f"The project {self.folder} cannot be written: {error}. Nothing was changed."
+                ) from error
+            raise
+
+    # ------------------------------------------------------------------------------------------- images and features
+
+    def keep(self, item: str, content: bytes, small: bytes) -> None:
+        """Store an image file and its small picture, before any fact speaks of them."""
+        if not self.image(item).exists():
+            write_atomically(self.image(item), content)
+        self.keep_small(item, small)
+
+    def keep_small(self, item: str, small: bytes) -> None:
+        """Store a small picture alone, where there is no more of an image."""
+        if not self.small(item).exists():
+            write_atomically(self.small(item), small)
+
+    def image(self, item: str) -> Path:
+        """The file of an image; its name is made of the digest and nothing else."""
+        return self.folder / "images" / item
+
+    def small(self, item: str) -> Path:
+        """The file of a small picture."""
+        return self.folder / "small" / f"{item}.jpg"
+
+    def features(self, embedding: str, items: Sequence[str]) -> dict[str, Matrix]:
+        """The features of those of these images that were embedded before."""
+        wanted = set(items)
+        with self._guard:
+            rows = self._connection.execute(
+                "SELECT item, row FROM features WHERE embedding = ?", (embedding,)
+            ).fetchall()
+        return {item: np.frombuffer(row, dtype="<f8") for item, row in rows if item in wanted}
+
+    def keep_features(self, embedding: str, rows: Mapping[str, Matrix]) -> None:
+        """Remember features."""
+        values = [(embedding, item, row.astype("<f8").tobytes()) for item, row in rows.items()]
+        with self._guard, self._transaction():
+            self._connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", values)
+
+    def sweep(self) -> None:
+        """Delete images and features that neither a fact nor the history speaks of any more."""
+        with self._guard, self._transaction():
+            steps = self._connection.execute("SELECT changes FROM history").fetchall()
+            known = {key[5:] for (step,) in steps for key in json.loads(step) if key.startswith("item/")}
+            known |= set(self.items())
+            stored = {item for (item,) in self._connection.execute("SELECT DISTINCT item FROM features")}
+            self._connection.executemany("DELETE FROM features WHERE item = ?", [(item,) for item in stored - known])
+        for file in [*self.folder.glob("images/*"), *self.folder.glob("small/*")]:
+            if file.name.removesuffix(".jpg") not in known:
+                file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let others open the project."""
+        with self._guard:
+            self._connection.close()
+            self._stack.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.folder / FILE, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_TABLES)
+        with connection:
+            connection.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (str(FORMAT),))
+        return connection
+
+
+def class_name(text: Any) -> str:
+    """A class's name as people typed it: one line, no invisible characters, not too long."""
+    if not isinstance(text, str):
+        raise InvalidOptionError("A class needs a name.")
+    plain = unicodedata.normalize("NFC", text)
+    plain = " ".join("".join(c if unicodedata.category(c)[0] not in "CZ" else " " for c in plain).split())
+    if not plain:
+        raise InvalidOptionError("A class needs a name.")
+    if len(plain) > LONGEST_NAME:
+        raise InvalidOptionError(f"A name has at most {LONGEST_NAME} characters, but this one has {len(plain)}.")
+    return plain
+
+
+def file_name(name: str) -> str:
+    """A project's name as a file name: letters, digits and hyphens."""
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in name).strip("-").lower()
+    return "-".join(filter(None, plain.split("-")))[:60] or "model"
+
+
+# ------------------------------------------------------------------------------------------------------------ projects
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A project as the start page lists it."""
+
+    identity: str
+    name: str
+    classes: int
+    images: int
+    changed: float
+    shown: tuple[str, ...]
+    """The digests of some images."""
+    source: str = ""
+    """The folder or file that it was made from."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The folder of all projects."""
+
+    root: Path
+
+    def list(self) -> list[Summary]:
+        """The projects, last changed first; a folder that is not a project is passed over."""
+        found = [self._summary(file) for file in self.root.glob(f"*/{FILE}") if _IDENTITY.fullmatch(file.parent.name)]
+        return sorted((each for each in found if each is not None), key=lambda each: -each.changed)
+
+    def create(self, name: str, facts: Mapping[str, Any] | None = None) -> str:
+        """A new, empty project, with some more facts about it."""
+        identity = secrets.token_hex(6)
+        project = Project(self.root / identity)
+        project.settle({"name": class_name(name), **(facts or {})})
+        project.close()
+        return identity
+
+    def open(self, identity: str) -> Project:
+        """An existing project."""
+        return Project(self.path(identity))
+
+    def remove(self, identity: str) -> None:
+        """Delete a project and all that is in it."""
+        shutil.rmtree(self.path(identity))
+
+    def path(self, identity: str) -> Path:
+        """The folder of a project; nothing but its twelve hexadecimal digits is taken from the address."""
+        folder = self.root / identity
+        if not _IDENTITY.fullmatch(identity) or not (folder / FILE).is_file():
+            raise DataError(f"There is no project {identity[:20]!r}.")
+        return folder
+
+    def _summary(self, file: Path) -> Summary | None:
+        try:
+            connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
+            try:
+                facts = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM facts")}
+            finally:
+                connection.close()
+        except (sqlite3.Error, ValueError):
+            return Summary(file.parent.name, "(cannot be read)", 0, 0, file.stat().st_mtime, ())
+        items = [key[5:] for key in facts if key.startswith("item/")]
+        return Summary(
+            file.parent.name,
+            str(facts.get("name", "Untitled")),
+            sum(key.startswith("class/") for key in facts),
+            len(items),
+            file.stat().st_mtime,
+            tuple(items[:: max(1, len(items) // 8)][:8]),
+            str(facts.get("source", "")),
+        )
+
+
+def _refuse_second() -> None:
+    raise DataError("This project is open in another handful studio. Close that one first.")
