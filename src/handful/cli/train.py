@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import Device, Precision, Reduce, prepare
 from handful.cli.progress import validation_line
 from handful.errors import InvalidOptionError
 from handful.meta.config import Option, Recipe
 
 if TYPE_CHECKING:
     from handful.meta.run import Run
+    from handful.meta.train import Progress
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,27 @@ class Train:
     """Where to compute."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
+    precision: Precision = "float32"
+    """Precision of the embedding: float32, tf32 (convolutions on CUDA) or bf16. Learners keep theirs."""
+    compile: bool = False
+    """Compile the embedding with torch.compile: a minute at the start, then faster steps."""
+    reduce: Reduce = "ordered"
+    """How processes that torchrun started combine gradients: ordered gives the same bits with any number of them, fast
+    is a plain all-reduce."""
 
     def run(self) -> int:
         """Train, showing a progress bar on a terminal; prints where the run is and its best scores."""
+        from handful.meta.engine import restarted
         from handful.meta.lock import held
         from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
 
-        engine = prepare(self.device, self.threads)
-        resuming = self.resume and (self.out / RECIPE).exists()
+        engine = prepare(self.device, self.threads, self.precision, self.reduce, self.compile)
+        resuming = (self.resume or restarted()) and (self.out / RECIPE).exists()
         recipe = read_recipe(self.out) if resuming else self._recipe()
         run = Run(self.out, recipe, benchmark_of(recipe), engine)
-        with held(self.out):
+        with held(self.out) if engine.leads else nullcontext():
             run.resume() if resuming else run.start()
-            return self._train(run)
+            return self._train(run) if engine.leads else self._follow(run)
 
     def _train(self, run: Run) -> int:
         from tqdm import tqdm
@@ -91,7 +100,7 @@ class Train:
                 if progress.scores:
                     bar.write(validation_line(progress))
                     record.write()
-                if requests or (self.minutes and progress.seconds > 60 * self.minutes):
+                if run.engine.anyone(self._over(requests, progress)):
                     steps.close()
         record.write()
         best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
@@ -100,6 +109,17 @@ class Train:
         onwards = f"handful evaluate {self.out}" if run.state.finished else f"handful train --out {self.out} --resume"
         print(f"Saved in {self.out}. Next: {onwards}")
         return 128 + requests[0] if requests else 0
+
+    def _follow(self, run: Run) -> int:
+        """Take this process's share of every update; the first process alone prints and writes."""
+        with stop_requests() as requests:
+            for progress in (steps := run.train(self.save_every)):
+                if run.engine.anyone(self._over(requests, progress)):
+                    steps.close()
+        return 128 + requests[0] if requests else 0
+
+    def _over(self, requests: list[int], progress: Progress) -> bool:
+        return bool(requests) or bool(self.minutes and progress.seconds > 60 * self.minutes)
 
     def _name(self, recipe: Recipe) -> str:
         """The recipe's name, if no flag changed anything but its seed."""

@@ -26,8 +26,13 @@ class LabelledSet:
             )
 
     def to(self, device: torch.device) -> LabelledSet:
-        """The same set on another device."""
-        return LabelledSet(self.inputs.to(device), self.targets.to(device))
+        """The same set on another device; a pinned one is copied while the program goes on."""
+        ahead = device.type != "cpu"
+        return LabelledSet(self.inputs.to(device, non_blocking=ahead), self.targets.to(device, non_blocking=ahead))
+
+    def pinned(self) -> LabelledSet:
+        """The same set in page-locked memory."""
+        return LabelledSet(self.inputs.pin_memory(), self.targets.pin_memory())
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,13 @@ class Episode:
     classes: Tensor
 
     def to(self, device: torch.device) -> Episode:
-        """The same episode on another device."""
-        return Episode(self.support.to(device), self.query.to(device), self.classes.to(device))
+        """The same episode on another device; a pinned one is copied while the program goes on."""
+        classes = self.classes.to(device, non_blocking=device.type != "cpu")
+        return Episode(self.support.to(device), self.query.to(device), classes)
+
+    def pinned(self) -> Episode:
+        """The same episode in page-locked memory, from which a CUDA device copies by itself."""
+        return Episode(self.support.pinned(), self.query.pinned(), self.classes.pin_memory())
 
     def over_classes(self, count: int) -> Episode:
         """Plain classification: every image is a query, labelled by its class among all `count` of the split."""

@@ -44,6 +44,10 @@ class Plan:
     """Share of the episodes after which averaging begins, for example 0.75 for the last quarter."""
     episodes_per_step: int = 1
     """Episodes averaged in one update."""
+    statistics: Literal["episode", "step"] = "episode"
+    """Whose images batch norm takes its statistics from in training: each episode's own, as in the paper, or those of
+    all episodes of a step together, as some other methods. A step can be shared by several processes with the former
+    only."""
     clip: float = 0.0
     """Largest gradient norm; 0 means no clipping."""
     clip_value: float = 0.0
@@ -54,6 +58,8 @@ class Plan:
     """Stop at the first validation more than this many episodes after any score was at its best; 0 means never."""
 
     def __post_init__(self) -> None:
+        if self.episodes_per_step == 1:
+            object.__setattr__(self, "statistics", "episode")  # the same thing, so that equal plans compare as equal
         for name in ("episodes", "episodes_per_step", "decay_every"):
             if getattr(self, name) < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
@@ -72,6 +78,11 @@ class Plan:
                 f"validate_every = {self.validate_every} must be a multiple of episodes_per_step = "
                 f"{self.episodes_per_step}, because validation happens between two updates."
             )
+
+    @property
+    def parts(self) -> int:
+        """How many passes through the network an update is made of."""
+        return self.episodes_per_step if self.statistics == "episode" else 1
 
     def is_over(self, episode: int, last_improvement: int | None) -> bool:
         """Whether all episodes are trained or patience is exhausted; None where nothing was validated yet."""
@@ -183,6 +194,12 @@ def recipe_from_json(values: Any) -> Recipe:
 
 def _migrated(values: Any) -> Any:
     """A recipe that an older version wrote, in today's words."""
-    if not isinstance(values, Mapping) or "val_way" not in values:
+    if not isinstance(values, Mapping):
         return values
-    return {**{key: value for key, value in values.items() if key != "val_way"}, "val_ways": [values["val_way"]]}
+    values = dict(values)
+    if "val_way" in values:
+        values["val_ways"] = [values.pop("val_way")]
+    plan = values.get("plan")
+    if isinstance(plan, Mapping) and "statistics" not in plan and plan.get("episodes_per_step", 1) != 1:
+        values["plan"] = {**plan, "statistics": "step"}
+    return values

@@ -1,12 +1,17 @@
-"""Where and how to compute: device and processes as one value, decided once and passed down."""
+"""Where and how to compute: device, precision and processes as one value, decided once and passed down."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from handful.errors import InvalidOptionError
 
@@ -37,28 +42,96 @@ def keep_freed_memory() -> bool:
     return bool(kept and mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
+Precision = Literal["float32", "tf32", "bf16"]
+Reduce = Literal["ordered", "fast"]
+DEVICES = ("auto", "cpu", "cuda", "mps")
+READ_EVERY = 20
+"""Updates between two looks at the loss on an accelerator: each look waits for the device."""
+PREFETCH = 2
+"""Episodes drawn ahead on an accelerator, while it computes."""
+
+
 @dataclass(frozen=True)
 class Engine:
-    """The device to compute on, and this process's place among those that share the work."""
+    """The device to compute on, in which precision, and this process's place among those that share the work."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rank: int = 0
     """The number of this process."""
     world: int = 1
     """How many processes share the work."""
+    precision: Precision = "float32"
+    """Of the embedding alone: tf32 for its convolutions on CUDA, or bf16 by autocast. Solvers keep their own."""
+    reduce: Reduce = "ordered"
+    """ordered: gradients are summed in an order that does not depend on the number of processes; fast: all-reduce."""
+    compiled: bool = False
+    """Whether the embedding is compiled for training by torch.compile."""
+    read_every: int = 1
+    """Updates between two looks at the loss; with more than one, no step waits for the device."""
+    prefetch: int = 0
+    """Episodes to draw ahead in a thread."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
             raise InvalidOptionError(f"Process {self.rank} of {self.world} does not exist; they are numbered from 0.")
 
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that prints and writes files."""
+        return self.rank == 0
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which the embedding runs."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def share(self, count: int, what: str) -> range:
+        """This process's consecutive part of `count` pieces of work, which must divide evenly."""
+        if count % self.world:
+            raise InvalidOptionError(
+                f"{count} {what} cannot be shared evenly by {self.world} processes. Make it a multiple of "
+                f"{self.world}, or start another number of processes."
+            )
+        each = count // self.world
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def gathered(self, mine: Tensor) -> Tensor:
+        """The tensors of all processes, equal in shape, joined along their first dimension in the order of ranks."""
+        if self.world == 1:
+            return mine
+        parts = [torch.empty_like(mine) for _ in range(self.world)]
+        torch.distributed.all_gather(parts, mine.contiguous())
+        return torch.cat(parts)
+
+    def total(self, mine: Tensor) -> Tensor:
+        """The sum of all processes' tensors, written over this one's."""
+        if self.world > 1:
+            torch.distributed.all_reduce(mine)
+        return mine
+
+    def anyone(self, flag: bool) -> bool:
+        """Whether any process says yes, so that all do the same next."""
+        return flag if self.world == 1 else bool(self.total(torch.tensor(float(flag), device=self.device)))
+
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        self.anyone(False)
+
 
 CPU = Engine()
 
 
-def prepare(device: str = "auto", threads: int = 0) -> Engine:
+def prepare(
+    device: str = "auto",
+    threads: int = 0,
+    *,
+    precision: Precision = "float32",
+    reduce: Reduce = "ordered",
+    compiled: bool = False,
+) -> Engine:
     """The engine of a program: sets the number of threads (0: torch's choice) and keeps freed memory from here on.
 
-    `device` is auto (CUDA if there is one, else the CPU), or the name of a device that torch can use here.
+    `device` is auto (CUDA if there is one, else the CPU), or the name of a device that torch can use here. Under
+    torchrun, the processes find each other here.
     """
     keep_freed_memory()
     if threads < 0:
@@ -66,10 +139,35 @@ def prepare(device: str = "auto", threads: int = 0) -> Engine:
     if threads:
         torch.set_num_threads(threads)
     usable = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
-        return Engine(torch.device("cuda" if usable["cuda"] else "cpu"))
-    if not usable.get(device, False):
+    kind = ("cuda" if usable["cuda"] else "cpu") if device == "auto" else device
+    if not usable.get(kind, False):
         raise InvalidOptionError(
             f"This machine has no {device.upper()} device that torch can use. Leave --device at auto or cpu."
         )
-    return Engine(torch.device(device))
+    if precision == "tf32" and kind != "cuda":
+        raise InvalidOptionError(f"tf32 exists on CUDA devices only, not on {kind}. Use --precision float32 or bf16.")
+    # for convolutions only: solvers multiply matrices, and keep all their digits
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    rank, world = _join(kind)
+    chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
+    faster = {"read_every": READ_EVERY, "prefetch": PREFETCH} if kind != "cpu" else {}
+    return Engine(chosen, rank, world, precision, reduce, compiled, **faster)
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this program again after a process of it died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def _join(kind: str) -> tuple[int, int]:
+    """This process's rank and the number of processes that torchrun started: 0 and 1 without it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or (world := int(os.environ["WORLD_SIZE"])) == 1:
+        return 0, 1
+    if kind == "mps":
+        raise InvalidOptionError("Several processes can share the work on CPUs or on CUDA devices, but not on MPS.")
+    if kind == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+        atexit.register(torch.distributed.destroy_process_group)
+    return torch.distributed.get_rank(), world

@@ -6,10 +6,12 @@ import math
 
 from torch import Tensor
 
+from handful.solvers._precision import system_dtype
+
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
     """The share of queries whose largest logit is the true class, for each episode: (..., q, way) -> (...)."""
-    return (logits.argmax(-1) == targets.argmax(-1)).double().mean(-1)
+    return (logits.argmax(-1) == targets.argmax(-1)).to(system_dtype(logits.device)).mean(-1)
 
 
 def ci95(values: Tensor) -> float:

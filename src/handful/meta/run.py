@@ -88,12 +88,17 @@ class Run:
 
     def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
         self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
+        engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # refused now, if ever
         self.model = build(recipe, benchmark.train.image_shape).to(engine.device)
+        if engine.compiled:
+            self.model.embedding.compile()
         self.episodes = _episodes(recipe, benchmark)
         self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark, engine))
 
     def start(self) -> None:
         """Create the folder; one that already holds a run is left alone, unless it failed before its first update."""
+        if not self.engine.leads:
+            return
         if (self.folder / RECIPE).exists() and any((self.folder / name).exists() for name in (LOG, LAST)):
             raise InvalidOptionError(
                 f"{self.folder} already holds a run. Add --resume to go on with it, or give another folder with --out."
@@ -118,7 +123,7 @@ class Run:
                 )
             self.state.restore(tensors, facts.get("training", {}))
         log = self.folder / LOG
-        if log.exists():
+        if self.engine.leads and log.exists():
             kept = [
                 line for line in log.read_text(errors="replace").splitlines() if _episode_of(line) <= self.state.episode
             ]
@@ -130,6 +135,7 @@ class Run:
         An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
         that are no longer good for anything.
         """
+        self.engine.wait_for_all()  # nobody writes a checkpoint that another process has still to read
         saved, moment = self.state.episode, time.perf_counter()
         for progress in train(self.model, self.episodes, validate=self.validate, state=self.state, engine=self.engine):
             self._log(progress)
@@ -177,12 +183,16 @@ class Run:
         self._save(f"best-{score}.safetensors", model_tensors(self.state.judged))
 
     def _save(self, name: str, tensors: Mapping[str, Tensor] | None = None) -> None:
+        if not self.engine.leads:
+            return
         tensors = self.state.tensors() if tensors is None else tensors
         shape = list(self.benchmark.train.image_shape)
         facts = {"training": self.state.facts(), "recipe": self.recipe.as_json(), "image_shape": shape}
         write_checkpoint(self.folder / name, tensors, facts)
 
     def _log(self, progress: Progress) -> None:
+        if not self.engine.leads:
+            return
         line = {
             "episode": progress.episode,
             "loss": round(progress.loss, 6),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +23,7 @@ from handful.meta.engine import CPU, Engine
 from handful.meta.intervals import accuracy
 from handful.meta.model import FewShotModel
 from handful.meta.state import Scores, TrainingState
+from handful.meta.steps import GradientMean, RunningStatistics
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Progress:
     episode: int
     """Episodes trained so far."""
     loss: float
+    """The mean since the last progress, as the accuracy; on an accelerator, that is several updates ago."""
     accuracy: float
     rate: float
     scores: Scores | None
@@ -56,45 +61,115 @@ def train(
     state = state or TrainingState(model, plan or Plan())
     plan = state.plan
     begun = time.perf_counter()
+    feed = _feed(state, episodes, engine)
+    pending: list[Tensor] = []
     while not state.finished:
         rate = plan.rate_at(state.episode)
-        loss, right = _update(state, episodes, rate, engine)
+        pending.append(_update(state, feed, episodes.seed, rate, engine))
         state.advance()
         last = state.episode >= plan.episodes
         due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
+        if not (due or last or len(pending) >= engine.read_every):
+            continue
+        loss, right = torch.stack(pending).mean(0).tolist()
+        pending.clear()
+        if not math.isfinite(loss):
+            raise DivergedError(_diverged(f"The loss became {loss}", state, rate))
         scores = validate(state.judge(episodes, engine)) if validate is not None and due else None
         improved = state.note(scores) if scores else ()
         yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
 
 
-def _update(state: TrainingState, episodes: EpisodeSampler, rate: float, engine: Engine) -> tuple[float, float]:
-    """One optimiser step on the next episodes; their mean loss and accuracy."""
-    model, plan = state.model, state.plan
-    model.train()
-    episode = model.learner.pose(episodes.batch(state.episode, plan.episodes_per_step)).to(engine.device)
-    with seeded(episodes.seed, state.episode):  # dropout, a pure function of the seed and the episode
-        logits, second = _answers(state, episode, rate)
-    loss = model.learner.objective(logits, smoothed(episode.query.targets, plan.label_smoothing)) + second
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise DivergedError(_diverged(f"The loss became {value}", state, rate))
+@dataclass(frozen=True)
+class _Part:
+    """What passes through the network together: one episode, or all of a step."""
+
+    start: int
+    episode: Episode
+
+
+def _feed(state: TrainingState, episodes: EpisodeSampler, engine: Engine) -> Iterator[_Part]:
+    """This process's parts of all steps to come, on the engine's device; some are drawn ahead in a thread."""
+    plan, pose = state.plan, state.model.learner.pose
+    count, mine = plan.episodes_per_step // plan.parts, engine.share(plan.parts, "episodes per step")
+    first = state.episode
+    starts = (step + place * count for step in itertools.count(first, plan.episodes_per_step) for place in mine)
+
+    def drawn(start: int) -> _Part:
+        episode = pose(episodes.batch(start, count))
+        return _Part(start, episode.pinned() if engine.device.type == "cuda" else episode)
+
+    with ThreadPoolExecutor(1) as pool:
+        ahead = deque(pool.submit(drawn, start) for start in itertools.islice(starts, engine.prefetch))
+        while True:
+            if engine.prefetch:
+                ahead.append(pool.submit(drawn, next(starts)))
+                part = ahead.popleft().result()
+            else:
+                part = drawn(next(starts))
+            yield _Part(part.start, part.episode.to(engine.device))
+
+
+def _update(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float, engine: Engine) -> Tensor:
+    """One optimiser step on the next episodes; their mean loss and accuracy, still on the device."""
+    plan, parameters = state.plan, list(state.parameters.values())
+    state.model.train()
     state.optimiser.zero_grad(set_to_none=True)
-    loss.backward()
+    alone = plan.parts == 1
+    seen = _backward(state, next(feed), seed, rate, engine) if alone else _backward_all(state, feed, seed, rate, engine)
     if plan.clip:
-        torch.nn.utils.clip_grad_norm_(list(state.parameters.values()), plan.clip)
+        torch.nn.utils.clip_grad_norm_(parameters, plan.clip)
     if plan.clip_value:
-        torch.nn.utils.clip_grad_value_(list(state.parameters.values()), plan.clip_value)
+        torch.nn.utils.clip_grad_value_(parameters, plan.clip_value)
     for group in state.optimiser.param_groups:
         group["lr"] = rate
     state.optimiser.step()
-    return value, float(accuracy(logits.detach(), episode.query.targets).mean())
+    return seen
 
 
-def _answers(state: TrainingState, episode: Episode, rate: float) -> tuple[Tensor, Tensor | float]:
+def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float, engine: Engine) -> Tensor:
+    """Leave the mean gradient of a step's episodes, which pass the network one by one; mean loss and accuracy."""
+    parts, statistics = state.plan.parts, RunningStatistics(state.model)
+    gradients = GradientMean(state.parameters.values(), parts, engine)
+    records, failure = [], None
+    for part in itertools.islice(feed, parts // engine.world):
+        statistics.begin()
+        try:
+            seen = _backward(state, part, seed, rate, engine)
+        except DivergedError as error:  # the others learn of it from the loss, so that none waits for this process
+            failure, seen = error, torch.full((2,), math.nan, dtype=torch.float64)
+        gradients.take()
+        records.append(torch.cat([seen, *statistics.left(seen.dtype)]))
+    every = engine.gathered(torch.stack(records))  # (episodes, 2 + what they left)
+    if engine.read_every == 1 and not bool(torch.isfinite(every[:, 0]).all()):
+        statistics.restore()
+        raise failure or DivergedError(_diverged("The loss of another process became nan", state, rate))
+    statistics.take(every[:, 2:])
+    gradients.give()
+    return every[:, :2].mean(0)
+
+
+def _backward(state: TrainingState, part: _Part, seed: int, rate: float, engine: Engine) -> Tensor:
+    """Leave the gradient of the loss in the parameters; the loss and the accuracy."""
+    episode, objective = part.episode, state.model.learner.objective
+    with seeded(seed, part.start, engine.device):  # dropout, a pure function of the seed and the episode
+        logits, second = _answers(state, episode, rate, engine)
+    loss = objective(logits, smoothed(episode.query.targets, state.plan.label_smoothing)) + second
+    if engine.read_every == 1 and not math.isfinite(value := float(loss.detach())):
+        raise DivergedError(_diverged(f"The loss became {value}", state, rate))
+    loss.backward()
+    right = accuracy(logits.detach(), episode.query.targets).mean()
+    return torch.stack([loss.detach().to(right.dtype), right])
+
+
+def _answers(state: TrainingState, episode: Episode, rate: float, engine: Engine) -> tuple[Tensor, Tensor | float]:
     """The query logits, and the plan's second loss times its weight: 0 without one."""
     model, weight = state.model, state.plan.classify
     try:
-        support, query = model.embedded(episode)
+        with engine.autocast():
+            support, query = model.embedded(episode)
+        if engine.precision == "bf16":
+            support, query = support.float(), query.float()
         logits = model.learner.fit(support, episode.support.targets)(query)
     except (NotFiniteError, NotPositiveDefiniteError) as error:
         raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
@@ -119,9 +194,13 @@ def smoothed(targets: Tensor, share: float) -> Tensor:
 
 
 @contextmanager
-def seeded(seed: int, episode: int = 0) -> Iterator[None]:
-    """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards."""
-    with torch.random.fork_rng():
+def seeded(seed: int, episode: int = 0, device: torch.device | None = None) -> Iterator[None]:
+    """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards.
+
+    Of several CUDA devices, only the one in use is looked at.
+    """
+    devices = None if device is None else [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
         torch.manual_seed(episode_seed(seed, episode))
         yield
 

@@ -177,6 +177,7 @@ def _gnn(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
         decay_every=(10_000 if omniglot else 15_000) * per_step,
         weight_decay=0.0 if omniglot else 1e-6,
         episodes_per_step=per_step,
+        statistics="step",
         validate_every=2_000 * per_step,
         patience=0,
     )

@@ -30,6 +30,7 @@ class Quick:
             rate=self.rate,
             schedule="cosine",
             episodes_per_step=self.per_step,
+            statistics="step",
             clip=10.0,
             validate_every=0,
             patience=0,
@@ -90,6 +91,7 @@ def _meta_opt_net() -> dict[str, Recipe]:
         weight_decay=5e-4,
         label_smoothing=0.125,  # 0.9 for the true class and 0.025 for each other, as theirs of 0.1
         episodes_per_step=8,
+        statistics="step",
         validate_every=8_000,
         patience=0,
     )

@@ -31,6 +31,7 @@ _SGD = Plan(
     schedule="cosine",
     weight_decay=5e-4,
     episodes_per_step=4,
+    statistics="step",
     label_smoothing=0.1,
     average="exponential",
     average_decay=0.995,

@@ -62,6 +62,7 @@ def constant_plan(steps: int, per_step: int = 1, rate: float = 1e-3, clip: float
         rate=rate,
         schedule="constant",
         episodes_per_step=per_step,
+        statistics="step",
         clip=clip,
         validate_every=1_000 * per_step,
         patience=0,

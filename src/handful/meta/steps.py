@@ -1,0 +1,169 @@
+"""One update from several episodes, to the same bits in any number of processes.
+
+Floating-point sums depend on their order, so the order follows the episodes' places in the step, not who holds them.
+Gradients are summed along a binary tree over the episodes (0 + 1, 2 + 3, then those two, ...). A process with
+consecutive episodes sums whole branches by itself, so it sends about as much as in a plain all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from handful.errors import InvalidOptionError
+from handful.meta.engine import Engine
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """The sum over the episodes first .. first + size - 1 of a step; size is a power of two that divides first."""
+
+    first: int
+    size: int
+    value: Tensor
+
+
+def grown(branches: list[_Branch], new: _Branch) -> list[_Branch]:
+    """The branches with one more at their end; two halves of a larger branch are summed."""
+    while branches and branches[-1].size == new.size and branches[-1].first % (2 * new.size) == 0:
+        *branches, left = branches
+        new = _Branch(left.first, 2 * new.size, left.value + new.value)
+    return [*branches, new]
+
+
+class GradientMean:
+    """The mean gradient of a step's episodes over all processes; the episodes of this one come in order."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], count: int, engine: Engine) -> None:
+        self.parameters, self.count, self.engine = list(parameters), count, engine
+        self._branches: list[_Branch] = []
+        self._next = engine.share(count, "episodes per step").start
+        self._reached = [False] * len(self.parameters)
+
+    def take(self) -> None:
+        """Take the gradient of another episode off the parameters."""
+        self._reached = [was or each.grad is not None for was, each in zip(self._reached, self.parameters, strict=True)]
+        parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
+        self._branches = grown(self._branches, _Branch(self._next, 1, torch.cat([each.flatten() for each in parts])))
+        self._next += 1
+        for each in self.parameters:
+            each.grad = None
+
+    def give(self) -> None:
+        """Give the mean to the parameters; one that no episode reached gets none."""
+        mean = self._sum() / self.count
+        parts = mean.split([each.numel() for each in self.parameters])
+        for each, part, reached in zip(self.parameters, parts, self._reached, strict=True):
+            each.grad = part.view_as(each).to(each) if reached else None
+
+    def _sum(self) -> Tensor:
+        if self.engine.world == 1:
+            return _joined(self._branches)
+        if self.engine.reduce == "fast":
+            return self.engine.total(_joined(self._branches))
+        return self._ordered()
+
+    def _ordered(self) -> Tensor:
+        """Each process sums one slice of all branches, then the slices are joined."""
+        world, rank = self.engine.world, self.engine.rank
+        length = self._branches[0].value.numel()
+        width = -(-length // world)
+        held = [_layout(self.count, world, each) for each in range(world)]
+        mine = torch.stack([nn.functional.pad(each.value, (0, width * world - length)) for each in self._branches])
+        sent = mine.unflatten(1, (world, width)).transpose(0, 1).reshape(-1)
+        received = sent.new_empty(sum(len(layout) for layout in held) * width)
+        torch.distributed.all_to_all_single(
+            received, sent, [len(layout) * width for layout in held], [len(held[rank]) * width] * world
+        )
+        branches: list[_Branch] = []
+        places = [place for layout in held for place in layout]
+        for (first, size), value in zip(places, received.split(width), strict=True):
+            branches = grown(branches, _Branch(first, size, value))
+        return self.engine.gathered(_joined(branches))[:length]
+
+
+def _joined(branches: Sequence[_Branch]) -> Tensor:
+    """The sum of the branches, from the first to the last."""
+    total = branches[0].value
+    for branch in branches[1:]:
+        total = total + branch.value
+    return total
+
+
+def _layout(count: int, world: int, rank: int) -> list[tuple[int, int]]:
+    """First episode and size of the branches that a process ends up with."""
+    branches: list[_Branch] = []
+    each, nothing = count // world, torch.empty(0)
+    for place in range(rank * each, (rank + 1) * each):
+        branches = grown(branches, _Branch(place, 1, nothing))
+    return [(branch.first, branch.size) for branch in branches]
+
+
+class RunningStatistics:
+    """What a training pass writes into a model: running statistics of batch norm, and counters of passes.
+
+    Each episode of a step starts from empty statistics. What it leaves in them is read off, and taken in afterwards in
+    the order of episodes: running = (1 - momentum)^calls running + left. Every episode finds the other counters as the
+    step found them, so they count steps.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        norms = [each for each in model.modules() if isinstance(each, _BatchNorm) and each.track_running_stats]
+        if any(norm.momentum is None for norm in norms):
+            raise InvalidOptionError(
+                "Batch norm with momentum=None averages over all batches ever seen, which several episodes per step "
+                "do not support. Give it a momentum, or train with one episode per step."
+            )
+        self._statistics = [
+            value for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None
+        ]
+        self._calls = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
+        self._keep = [1 - norm.momentum for norm in norms if norm.momentum is not None]
+        of_norms = {id(each) for each in (*self._statistics, *self._calls)}
+        self._counters = [each for each in model.buffers() if id(each) not in of_norms]
+        self._before = [each.clone() for each in self._written]
+
+    @property
+    def _written(self) -> list[Tensor]:
+        return [*self._statistics, *self._calls, *self._counters]
+
+    def begin(self) -> None:
+        """Get ready for the pass of another episode."""
+        for each in (*self._statistics, *self._calls):
+            each.zero_()
+        for counter, before in zip(
+            self._counters, self._before[len(self._written) - len(self._counters) :], strict=True
+        ):
+            counter.copy_(before)
+
+    def left(self, dtype: torch.dtype) -> list[Tensor]:
+        """What the last episode left: calls of each norm, then their statistics."""
+        return [each.reshape(-1).to(dtype) for each in (*self._calls, *self._statistics)]
+
+    def take(self, episodes: Tensor) -> None:
+        """Start again from before the step and take in what all its episodes left, (episodes, what `left` gives)."""
+        calls, statistics = episodes[:, : len(self._calls)], episodes[:, len(self._calls) :]
+        self.restore()
+        if not self._statistics:
+            return
+        columns = [keep**called for keep, called in zip(self._keep, calls.split(1, 1), strict=True)]
+        sizes = [2 * mean.numel() for mean in self._statistics[::2]]
+        kept = torch.cat([column.expand(-1, size) for column, size in zip(columns, sizes, strict=True)], 1)
+        running = torch.cat([each.reshape(-1).to(episodes.dtype) for each in self._statistics])
+        for share, left in zip(kept, statistics, strict=True):
+            running = running * share + left
+        for each, value in zip(
+            self._statistics, running.split([each.numel() for each in self._statistics]), strict=True
+        ):
+            each.copy_(value.view_as(each))
+        for count, called in zip(self._calls, calls.sum(0), strict=True):
+            count.add_(called.to(count.dtype))
+
+    def restore(self) -> None:
+        """Undo all passes since the beginning of the step, except for counters of passes."""
+        for each, before in zip((*self._statistics, *self._calls), self._before, strict=False):
+            each.copy_(before)
