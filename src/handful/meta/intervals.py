@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
-
-from handful.solvers._precision import system_dtype
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
     """The share of queries whose largest logit is the true class, for each episode: (..., q, way) -> (...)."""
-    return (logits.argmax(-1) == targets.argmax(-1)).to(system_dtype(logits.device)).mean(-1)
+    right = logits.argmax(-1) == targets.argmax(-1)
+    return right.to(torch.float32 if right.device.type == "mps" else torch.float64).mean(-1)
 
 
 def ci95(values: Tensor) -> float:
