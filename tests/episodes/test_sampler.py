@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from handful.data.table import ClassDataset, ImageTable
+from handful.data.table import Benchmark, ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.episodes.random import choose, random_words
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError, ShapeError
@@ -179,3 +179,27 @@ def test_a_table_refuses_what_does_not_belong_together() -> None:
         ImageTable(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), ("a", "b"), (1, 2))
     with pytest.raises(ShapeError, match="uint8"):
         ImageTable(torch.zeros(4, 1, 2, 2), ("a", "b"), (2, 2))
+
+
+def test_a_sampler_with_a_length_is_a_sequence(tiny: Benchmark) -> None:
+    sampler = EpisodeSampler(tiny.train, FixedShots(3, 1, 2), length=4)
+    assert len(sampler) == len(list(sampler)) == 4
+    assert torch.equal(sampler[-1].query.inputs, sampler[3].query.inputs)
+    with pytest.raises(IndexError):
+        sampler[4]
+    assert "4 episodes" in repr(sampler)
+    assert not EpisodeSampler(tiny.train, FixedShots(3, 1, 2), length=0)
+
+
+def test_a_data_loader_takes_a_sampler_with_a_length(tiny: Benchmark) -> None:
+    sampler = EpisodeSampler(tiny.train, FixedShots(3, 1, 2), length=3)
+    loader = torch.utils.data.DataLoader(sampler, batch_size=None)
+    loaded = [episode.query.inputs for episode in loader]
+    assert all(torch.equal(one, two.query.inputs) for one, two in zip(loaded, sampler, strict=True))
+
+
+def test_an_endless_sampler_has_no_length_and_is_true(tiny: Benchmark) -> None:
+    sampler = EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+    assert sampler
+    with pytest.raises(TypeError, match="endless"):
+        len(sampler)

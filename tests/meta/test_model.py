@@ -58,3 +58,9 @@ def test_leading_dimensions_are_episodes() -> None:
 def test_inputs_and_targets_that_do_not_match_are_refused() -> None:
     with pytest.raises(ShapeError, match="do not belong together"):
         LabelledSet(torch.zeros(3, 1, 28, 28), torch.eye(4))
+
+
+def test_a_model_says_what_it_is_on_one_line() -> None:
+    said = repr(FewShotModel(nn.Linear(3, 2), R2D2(lam=3.0)))
+    assert said.startswith("FewShotModel(Linear of 8 weights, R2D2(lam=3, ")
+    assert "\n" not in said

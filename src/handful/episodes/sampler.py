@@ -13,7 +13,7 @@ from torch import Tensor
 from handful.data.table import ClassDataset
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.random import Ints, below, choose, random_words
-from handful.episodes.shapes import EpisodeShape, FixedShots
+from handful.episodes.shapes import EpisodeShape
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
 
 AHEAD = 256
@@ -59,7 +59,7 @@ class EpisodeRows:
 
     @property
     def query(self) -> int:
-        """The number of queries a class."""
+        """The number of queries per class."""
         return self.rows.shape[-1] // self.way - self.shot
 
     def targets(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,9 @@ class EpisodeRows:
 
 
 class EpisodeSampler:
-    """Endless episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
+    """Episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
+
+    It is endless, or a sequence of `length` episodes that a DataLoader takes.
 
     `transform` turns gathered uint8 images into network inputs, with a generator of its own for each episode; without
     it, an episode has the inputs that the data set gives.
@@ -82,8 +84,11 @@ class EpisodeSampler:
         seed: int = 0,
         *,
         transform: Transform | None = None,
+        length: int | None = None,
     ) -> None:
-        self.dataset, self.shape, self.seed, self.transform = dataset, shape, seed, transform
+        if length is not None and length < 0:
+            raise InvalidOptionError(f"length must be at least 0, but got {length}.")
+        self.dataset, self.shape, self.seed, self.transform, self.length = dataset, shape, seed, transform, length
         _check_counts(dataset, shape)
         pools = _pools(dataset, shape.way, shape.within_group)
         self._pool_sizes = np.array([len(members) for members in pools])
@@ -92,13 +97,25 @@ class EpisodeSampler:
         self._ahead, self._next = self._draw(0, 1), 0  # what is drawn already, and what sequential access asks next
 
     def __repr__(self) -> str:
-        return f"EpisodeSampler({self.shape}, seed={self.seed}, {len(self.dataset)} classes of '{self.dataset.name}')"
+        how_long = "endless" if self.length is None else f"{self.length:,} episodes"
+        classes = f"{len(self.dataset)} classes of '{self.dataset.name}'"
+        return f"EpisodeSampler({self.shape}, seed={self.seed}, {how_long}, {classes})"
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError("This sampler is endless. For one with a length, pass EpisodeSampler(..., length=600).")
+        return self.length
+
+    def __bool__(self) -> bool:
+        return self.length != 0
 
     def __iter__(self) -> Iterator[Episode]:
-        """Episodes 0, 1, 2, ... without end."""
-        return map(self.__getitem__, count())
+        """Episodes 0, 1, 2, ..., without end unless there is a `length`."""
+        return map(self.__getitem__, count() if self.length is None else range(self.length))
 
     def __getitem__(self, index: int) -> Episode:
+        if self.length is not None:
+            index = range(self.length)[index]  # which counts from the end for a negative one, and refuses one outside
         rows = self.rows(index, 1)
         episode = self._episode(rows, index)
         return Episode(
@@ -113,17 +130,13 @@ class EpisodeSampler:
 
     def shot(self, index: int) -> int:
         """The number of shots of episode `index`."""
-        if isinstance(self.shape, FixedShots):
-            return self.shape.shot
-        streams = np.array([index // self.shape.hold])
-        span = np.array([self.shape.max_shot - self.shape.min_shot + 1])
-        return self.shape.min_shot + int(below(random_words(self.seed ^ 0x5807, streams, 1)[:, 0], span)[0])
+        return self.shape.shots(self.seed, index)
 
     def rows(self, start: int, count: int) -> EpisodeRows:
         """The table rows of episodes start .. start + count - 1, drawn for all of them at once."""
         if start < 0 or count < 1:
             raise InvalidOptionError(f"Episodes are numbered from 0, but {count} from number {start} were asked for.")
-        hold = start + count if isinstance(self.shape, FixedShots) else self.shape.hold
+        hold = self.shape.hold
         if start // hold != (start + count - 1) // hold:
             raise InvalidOptionError(
                 f"Episodes {start} to {start + count - 1} may differ in their shots and cannot be stacked. "
@@ -178,7 +191,7 @@ class EpisodeSampler:
 
 
 def _pools(dataset: ClassDataset, way: int, within_group: bool) -> list[Ints]:
-    """The sets of classes that an episode may be drawn from: all of them, or one set a group that is large enough."""
+    """The sets of classes that an episode may be drawn from: all of them, or one set per group that is large enough."""
     if not within_group:
         if len(dataset) < way:
             raise NotEnoughClassesError(

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+
+from handful.episodes.random import below, random_words
 from handful.errors import InvalidOptionError
 
 
+class EpisodeShape(ABC):
+    """What a sampler needs to know of a protocol; a new protocol is one more of these."""
+
+    way: int
+    images_per_class: int
+    """Support and query images that an episode takes of each of its classes."""
+    hold: int
+    """Consecutive episodes, counted from 0, that share their number of shots and can be stacked."""
+    within_group: bool
+    """Whether all classes of an episode come from one group of the split, an alphabet of Omniglot for example."""
+
+    @abstractmethod
+    def shots(self, seed: int, index: int) -> int:
+        """The number of shots of episode `index`, a pure function of both arguments."""
+
+
 @dataclass(frozen=True)
-class FixedShots:
+class FixedShots(EpisodeShape):
     """N-way K-shot with Q queries per class, the same for every episode."""
 
     way: int = 5
     shot: int = 1
     query: int = 15
     within_group: bool = False
-    """Whether all classes of an episode come from one group of the split, an alphabet of Omniglot for example."""
 
     def __post_init__(self) -> None:
         for name in ("way", "shot", "query"):
@@ -24,13 +44,22 @@ class FixedShots:
                 raise InvalidOptionError(f"An episode needs {name} >= 1, but got {name} = {value}.")
 
     @property
-    def images_per_class(self) -> int:
+    def images_per_class(self) -> int:  # type: ignore[override]
         """K + Q, the images that an episode takes of each of its classes."""
         return self.shot + self.query
 
+    @property
+    def hold(self) -> int:  # type: ignore[override]
+        """All episodes share their shots."""
+        return sys.maxsize
+
+    def shots(self, seed: int, index: int) -> int:
+        """The same for all episodes."""
+        return self.shot
+
 
 @dataclass(frozen=True)
-class RandomShots:
+class RandomShots(EpisodeShape):
     """Shots drawn uniformly from `min_shot`..`max_shot` for each episode, at a constant S = N (K + Q) images.
 
     The paper trains one model for all shots this way (section 3.4); its code draws 1..9. `hold` consecutive episodes
@@ -53,9 +82,11 @@ class RandomShots:
             )
         if self.max_shot >= self.images_per_class:
             raise InvalidOptionError(
-                f"With {self.images_per_class} images a class, at most {self.images_per_class - 1} can be shots "
+                f"With {self.images_per_class} images per class, at most {self.images_per_class - 1} can be shots "
                 f"(a query must remain), but max_shot = {self.max_shot}. Lower max_shot or raise images_per_class."
             )
 
-
-EpisodeShape = FixedShots | RandomShots
+    def shots(self, seed: int, index: int) -> int:
+        """Drawn once for each `hold` episodes."""
+        words = random_words(seed ^ 0x5807, np.array([index // self.hold]), 1)
+        return self.min_shot + int(below(words[:, 0], np.array([self.max_shot - self.min_shot + 1]))[0])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from handful._io import from_json
 from handful.errors import CheckpointError, InvalidOptionError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """How long and how to train. The defaults are the paper's policy with the authors' code's limits."""
 
@@ -56,6 +56,9 @@ class Plan:
     """Episodes between two validations; 0 means never."""
     patience: int = 20_000
     """Stop at the first validation more than this many episodes after any score was at its best; 0 means never."""
+
+    def __repr__(self) -> str:
+        return _changed(self)
 
     def __post_init__(self) -> None:
         if self.episodes_per_step == 1:
@@ -120,7 +123,7 @@ Network = Literal[
 """Embeddings by name, without importing them: the names of `handful.embeddings.registry`, checked by a test."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """What to train on, with which network and learner, on which episodes, for how long, from which seed."""
 
@@ -171,9 +174,19 @@ class Recipe:
     seed: int = 0
     """Seeds the weights, the episodes and dropout."""
 
+    def __repr__(self) -> str:
+        return _changed(self)
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
         return asdict(self)
+
+
+def _changed(config: Plan | Recipe) -> str:
+    """The configuration by the values that are not the defaults."""
+    default = type(config)()
+    values = ((each.name, getattr(config, each.name), getattr(default, each.name)) for each in fields(config))
+    return f"{type(config).__name__}({', '.join(f'{name}={own!r}' for name, own, usual in values if own != usual)})"
 
 
 MOST_OPTION = 10_000

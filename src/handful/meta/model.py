@@ -22,6 +22,10 @@ class FewShotModel(nn.Module):
         self.embedding = embedding
         self.learner = learner
 
+    def __repr__(self) -> str:
+        weights = sum(each.numel() for each in self.embedding.parameters())
+        return f"FewShotModel({type(self.embedding).__name__} of {weights:,} weights, {self.learner})"
+
     def forward(self, episode: Episode) -> Tensor:
         """Logits of an episode's queries, (..., q, way); leading batch dimensions are episodes."""
         support, query = self.embedded(episode)
@@ -54,7 +58,7 @@ class FewShotModel(nn.Module):
 
 
 def check_logits(logits: Tensor) -> Tensor:
-    """The logits (..., q, way) themselves, unless an answer is no number: then no class could be told from another."""
+    """The logits (..., q, way) as they are; raise if any of them is not finite."""
     finite = torch.isfinite(logits).all(-1)
     if not bool(finite.all()):
         raise NotFiniteError(
