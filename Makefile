@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check bench bench-quick clean
+.PHONY: help setup demo test test-fast check docs notebooks bench bench-quick clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,13 @@ check: setup ## Formatting, lint, strict types, then every test
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest
+
+docs: setup ## Build the documentation site into build/docs, with warnings as errors
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "Open build/docs/index.html"
+
+notebooks: setup ## Run the notebooks and write them with their output
+	@$(BIN)/python -m tools.notebooks
 
 bench: setup ## Measure speed against peers; writes benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks

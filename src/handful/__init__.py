@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from handful.meta.run import load_model
     from handful.meta.train import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = ("data", "embeddings", "episodes", "learners", "solvers")
 _NAMES = {

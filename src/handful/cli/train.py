@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +55,8 @@ class Train:
     """Stop after so many minutes, saved and ready to be resumed; 0 for no limit."""
     save_every: int = 500
     """Episodes between two checkpoints (validation always saves one)."""
+    tensorboard: bool = False
+    """Write TensorBoard's event files into the run's folder too; log.jsonl is always written."""
     device: Device = "auto"
     """Where to compute."""
     threads: int = 0
@@ -90,11 +92,13 @@ class Train:
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
         with (
             stop_requests() as requests,
+            self._tracked(run) as track,
             tqdm(
                 total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None
             ) as bar,
         ):
             for progress in (steps := run.train(self.save_every)):
+                track(progress)
                 bar.update(progress.episode - bar.n)
                 bar.set_postfix(loss=f"{progress.loss:.3f}", acc=f"{100 * progress.accuracy:.0f}%", refresh=False)
                 if progress.scores:
@@ -120,6 +124,12 @@ class Train:
 
     def _over(self, requests: list[int], progress: Progress) -> bool:
         return bool(requests) or bool(self.minutes and progress.seconds > 60 * self.minutes)
+
+    def _tracked(self, run: Run) -> AbstractContextManager[Callable[[Progress], object]]:
+        """Where progress goes besides the run's own log: TensorBoard if asked for, nowhere otherwise."""
+        from handful.meta.tracking import tensorboard
+
+        return tensorboard(run.folder) if self.tensorboard else nullcontext(lambda progress: None)
 
     def _name(self, recipe: Recipe) -> str:
         """The recipe's name, if no flag changed anything but its seed."""

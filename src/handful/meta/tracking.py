@@ -1,0 +1,28 @@
+"""Consumers of `Progress` for experiment trackers; a run's own `log.jsonl` needs none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from handful.errors import InvalidOptionError
+from handful.meta.train import Progress
+
+
+@contextmanager
+def tensorboard(folder: Path | str) -> Iterator[Callable[[Progress], None]]:
+    """A function that writes each `Progress` to TensorBoard's event files in `folder`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InvalidOptionError("TensorBoard is not installed. Type pip install 'handful[tensorboard]'.") from error
+    with SummaryWriter(folder) as writer:  # type: ignore[no-untyped-call]
+
+        def record(progress: Progress) -> None:
+            values = {"train/loss": progress.loss, "train/accuracy": progress.accuracy, "train/rate": progress.rate}
+            values |= {f"validation/{name}": score for name, score in (progress.scores or {}).items()}
+            for name, value in values.items():
+                writer.add_scalar(name, value, progress.episode)  # type: ignore[no-untyped-call]
+
+        yield record
