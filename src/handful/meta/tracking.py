@@ -17,12 +17,12 @@ def tensorboard(folder: Path | str) -> Iterator[Callable[[Progress], None]]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InvalidOptionError("TensorBoard is not installed. Type pip install 'handful[tensorboard]'.") from error
-    with SummaryWriter(folder) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(folder) as writer:
 
         def record(progress: Progress) -> None:
             values = {"train/loss": progress.loss, "train/accuracy": progress.accuracy, "train/rate": progress.rate}
             values |= {f"validation/{name}": score for name, score in (progress.scores or {}).items()}
             for name, value in values.items():
-                writer.add_scalar(name, value, progress.episode)  # type: ignore[no-untyped-call]
+                writer.add_scalar(name, value, progress.episode)
 
         yield record
