@@ -14,7 +14,7 @@ from handful.errors import InvalidOptionError, ShapeError
 from handful.learners import RelationNet
 from handful.learners.registry import build_learner
 from handful.learners.relation import relation_loss
-from handful.paper.guard import check_model
+from handful.paper.testing import check_model
 
 
 def test_pairs_are_compared_as_if_their_channels_were_stacked():

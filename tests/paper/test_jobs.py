@@ -17,8 +17,8 @@ from handful.meta.completeness import complete_at
 from handful.meta.manifest import MANIFEST, Manifest, Session
 from handful.meta.run import CPU, LAST, Run, build
 from handful.meta.train import Progress, TrainingState
-from handful.paper.jobs import Departures, Job, Standing, advance, job, standing
-from handful.paper.tables import minutes_told
+from handful.paper.jobs import Departures, Job, Standing, job, standing, train_job
+from handful.paper.report import minutes_of
 
 NAME = "cifar-fs/protonet-64C-1shot/authors"
 
@@ -28,7 +28,7 @@ def silent(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progres
 
 
 def train(job: Job, small: Benchmark, seconds: float = 0.0, content: str = "hash") -> Manifest:
-    return advance(job, small, content, seconds, CPU, silent)
+    return train_job(job, small, content, seconds, CPU, silent)
 
 
 def short(out: Path, episodes: int = 3, seed: int = 0) -> Job:
@@ -131,7 +131,7 @@ def test_a_run_made_by_hand_is_taken_whatever_its_folder_is_called(small: Benchm
     assert (found.folder / LAST).stat().st_mtime_ns == before
     assert (manifest.episodes, manifest.finished, manifest.untimed) == (1, True, 1)
     assert manifest.sessions[0].versions.keys() == {"handful", "torch"}
-    assert minutes_told(manifest) == "not recorded"
+    assert minutes_of(manifest) == "not recorded"
     assert train(found, small).sessions == manifest.sessions
 
 
@@ -182,7 +182,7 @@ def test_a_run_ends_by_itself_when_it_is_complete_and_goes_on_only_if_asked(smal
     before = (run.folder / LAST).stat().st_mtime_ns
     assert train(run, small).sessions == done.sessions
     assert (run.folder / LAST).stat().st_mtime_ns == before
-    assert advance(run, small, "hash", 0.0, CPU, silent, "end").episodes == 40
+    assert train_job(run, small, "hash", 0.0, CPU, silent, "end").episodes == 40
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from handful.paper.jobs import Departures
 from handful.paper.published import Figure, figure
 from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import NEAREST
-from handful.paper.rerun import Options, plan_cells
+from handful.paper.reproduce import Options, plan_cells
 from handful.paper.table4 import ROWS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +14,25 @@ from torch import Tensor
 from handful.data.table import Benchmark
 from handful.meta.config import Recipe
 from handful.meta.manifest import Manifest, Session
-from handful.paper.episode_set import draw_set
 from handful.paper.experiments import EXPERIMENTS, Column, Experiment, Row, narrowed
 from handful.paper.jobs import Departures
-from handful.paper.measure import Measurement
 from handful.paper.plots import beside_picture, lines_picture
 from handful.paper.published import Figure
 from handful.paper.recipes import NAMED
-from handful.paper.rerun import Options, plan_cells
-from handful.paper.results import Cell, Results, Score, pair
-from handful.paper.tables import beyond_lines, column_lines, manifest_lines, markdown, pair_lines, summary
-from handful.paper.write import as_page, write_report
+from handful.paper.report import (
+    Lines,
+    beyond_lines,
+    column_lines,
+    markdown,
+    pair_lines,
+    report_blocks,
+    run_lines,
+    summary,
+    write_report,
+)
+from handful.paper.reproduce import Options, plan_cells
+from handful.paper.results import Cell, Comparison, Outcome, Results, Score, compare, pair
+from handful.paper.testing import Counts, Measurement, draw_set
 
 COLUMN = Column("cifar-fs", 5, 1)
 TABLE = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C", "cifar-fs/protonet-64C", "cifar-fs/maml-64C"))
@@ -39,12 +48,25 @@ def score(mean: float, planned: int = 100, limits: str = "inductive", seed: int 
     session = Session("2026-01-01", 60.0, 0, 100, {"torch": "2"}, {"processor": "abacus", "threads": 1})
     manifest = Manifest("a/b/c", recipe, planned, "cifar-fs", "f" * 64, (session,), finished=True)
     correct = ((mean + wave) * QUERIES).round().long()
-    measurement = Measurement(correct, QUERIES, correct[::20], QUERIES, 100, limits, "best-1-shot")
+    measurement = Measurement(Counts(correct, QUERIES, correct[::20], QUERIES), 100, limits, "best-1-shot")
     return Score(manifest, measurement, Path(f"run-{mean}-{seed}"))
 
 
 def cell(label: str, *scores: Score, variant: str = "authors") -> Cell:
     return Cell(ROWS[label], COLUMN, variant, "a/b/c", ROWS[label].numbers[0], scores)
+
+
+def with_counts(score: Score, **changes: Tensor) -> Score:
+    """The score with other numbers of correct answers."""
+    measurement = score.measurement
+    return replace(score, measurement=replace(measurement, counts=replace(measurement.counts, **changes)))  # type: ignore[arg-type]
+
+
+def lines_of(results: Results) -> Lines:
+    """The rows of the column, of which there is one at least."""
+    lines = column_lines(results, COLUMN)
+    assert lines is not None
+    return lines
 
 
 def results(tiny: Benchmark, *cells: Cell, experiment: Experiment = TABLE) -> Results:
@@ -70,12 +92,12 @@ def test_pairs_are_differences_episode_by_episode(tiny: Benchmark) -> None:
 
 def test_a_row_tested_on_fewer_episodes_is_paired_on_those_and_says_so(tiny: Benchmark) -> None:
     ridge, slow = cell("R2-D2 (64C)", score(0.63)), score(0.5)
-    fewer = replace(slow, measurement=replace(slow.measurement, correct=slow.measurement.correct[:7]))
+    fewer = with_counts(slow, correct=slow.measurement.counts.correct[:7])
     both = pair(cell("MAML", fewer), ridge)
     assert (both.closed.n, both.closed.mean) == (7, pytest.approx(-0.13))
     made = results(tiny, ridge, cell("MAML", fewer))
     assert made.episodes(COLUMN) == 10
-    assert [row[0] for row in column_lines(made, COLUMN).rows][1] == "MAML · authors, first 7 episodes"
+    assert [row[0] for row in lines_of(made).rows][1] == "MAML · authors, first 7 episodes"
     lines = pair_lines(made, COLUMN)
     assert lines is not None
     assert lines.rows[0][0] == "MAML · authors, first 7 episodes"
@@ -104,8 +126,8 @@ def test_a_variant_is_compared_with_its_own_reference(tiny: Benchmark) -> None:
 
 def test_an_order_that_other_images_might_turn_says_so(tiny: Benchmark) -> None:
     ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.66))
-    backwards = replace(proto.scores[0].measurement, correct_apart=proto.scores[0].measurement.correct_apart.flip(0))
-    loose = replace(proto, scores=(replace(proto.scores[0], measurement=backwards),))
+    backwards = proto.scores[0].measurement.counts.correct_apart.flip(0)
+    loose = replace(proto, scores=(with_counts(proto.scores[0], correct_apart=backwards),))
     made = results(tiny, ridge, loose)
     lines = pair_lines(made, COLUMN)
     assert lines is not None
@@ -115,11 +137,11 @@ def test_an_order_that_other_images_might_turn_says_so(tiny: Benchmark) -> None:
 
 def test_seeds_are_averaged_and_their_spread_is_told(tiny: Benchmark) -> None:
     both = cell("R2-D2 (64C)", score(0.60), score(0.64, seed=1))
-    assert both.closed.mean == pytest.approx(0.62)
-    assert both.over_seeds.half == pytest.approx(12.706 * 0.02, rel=1e-3)  # t quantile, 1 degree of freedom
-    line = column_lines(results(tiny, both), COLUMN)
+    assert both.ours.closed.mean == pytest.approx(0.62)
+    assert both.ours.over_seeds.half == pytest.approx(12.706 * 0.02, rel=1e-3)  # t quantile, 1 degree of freedom
+    line = lines_of(results(tiny, both))
     assert line.rows[0][line.head.index("seeds")] == "± 25.41 (2)"
-    alone = column_lines(results(tiny, cell("R2-D2 (64C)", score(0.6))), COLUMN)
+    alone = lines_of(results(tiny, cell("R2-D2 (64C)", score(0.6))))
     assert "seeds" not in alone.head
 
 
@@ -127,7 +149,7 @@ def test_a_run_in_part_is_told_everywhere_and_proves_nothing(tiny: Benchmark, tm
     whole, part = cell("R2-D2 (64C)", score(0.623)), cell("Proto net", score(0.3, planned=120_000))
     made = results(tiny, whole, part)
     assert part.shortfall == "100 of 120,000 episodes, 98% of the summed learning rate left"
-    lines = column_lines(made, COLUMN)
+    lines = lines_of(made)
     assert lines.rows[1][-1] == "IN PART: 100 of 120,000 episodes, 98% of the summed learning rate left"
     assert lines.rows[1][lines.head.index("agrees?")] == "—"
     assert lines.rows[0][-1] == "complete: all 100 episodes"
@@ -145,12 +167,12 @@ def test_a_run_in_part_is_told_everywhere_and_proves_nothing(tiny: Benchmark, tm
 
 
 def test_a_transductive_result_says_so(tiny: Benchmark) -> None:
-    lines = column_lines(results(tiny, cell("MAML", score(0.5, limits="transductive, 5-way only"))), COLUMN)
+    lines = lines_of(results(tiny, cell("MAML", score(0.5, limits="transductive, 5-way only"))))
     assert lines.rows[0][0] == "MAML · authors, transductive"
 
 
 def test_a_row_that_was_not_run_shows_the_published_number_alone(tiny: Benchmark) -> None:
-    lines = column_lines(results(tiny, cell("MAML", variant="")), COLUMN)
+    lines = lines_of(results(tiny, cell("MAML", variant="")))
     assert lines.rows[0][:3] == ("MAML", "58.9 ± 1.9", "—")
     assert lines.rows[0][-1] == "not run"
     assert pair_lines(results(tiny, cell("MAML", variant="")), COLUMN) is None
@@ -159,16 +181,16 @@ def test_a_row_that_was_not_run_shows_the_published_number_alone(tiny: Benchmark
 
 def test_markdown_escapes_what_would_be_formatting(tiny: Benchmark) -> None:
     starred = replace(cell("MAML", score(0.5)), row=replace(ROWS["MAML"], label="MAML *"))
-    assert "| MAML \\* · authors |" in markdown(column_lines(results(tiny, starred), COLUMN))
+    assert "| MAML \\* · authors |" in markdown("A title", [lines_of(results(tiny, starred))])
 
 
 def test_runs_are_listed_once_with_their_time(tiny: Benchmark) -> None:
     one = score(0.5)
-    lines = manifest_lines(results(tiny, cell("MAML", one), cell("Proto net", one)))
+    lines = run_lines(results(tiny, cell("MAML", one), cell("Proto net", one)))
     assert len(lines.rows) == 1
     assert lines.rows[0][:4] == ("a/b/c", "0", "100 of 100", "1.0")
     named = replace(one, manifest=replace(one.manifest, name="d/e/f"))
-    shared = manifest_lines(results(tiny, cell("MAML", one), cell("Proto net", named)))
+    shared = run_lines(results(tiny, cell("MAML", one), cell("Proto net", named)))
     assert [row[0] for row in shared.rows] == ["a/b/c = d/e/f"]
 
 
@@ -185,7 +207,9 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
     assert picture is not None
     assert b"LR-D2" in picture.data
     assert lines_picture(made) == picture
-    assert "The paper prints no numbers for this" in as_page(made, picture)
+    assert any(
+        "The paper gives no numbers for this" in block for block in report_blocks(made) if isinstance(block, str)
+    )
 
 
 def test_points_of_a_figure_are_hollow_where_the_run_was_cut(tiny: Benchmark) -> None:
@@ -225,14 +249,14 @@ def test_a_figure_compares_what_is_learnt_with_what_is_fixed_at_the_same_value()
 
 
 def test_accuracies_of_seeds_pair_up(tiny: Benchmark) -> None:
-    both: Tensor = cell("MAML", score(0.2), score(0.4)).accuracies
-    torch.testing.assert_close(both, cell("MAML", score(0.3)).accuracies)
+    both: Tensor = cell("MAML", score(0.2), score(0.4)).ours.shared.mean(0)
+    torch.testing.assert_close(both, cell("MAML", score(0.3)).ours.shared[0])
 
 
 def test_the_order_of_methods_is_summed_up(tiny: Benchmark) -> None:
     ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.55))
     told = summary(results(tiny, ridge, proto, cell("MAML", score(0.7))))
-    assert "of 2 printed differences from a reference row, 1 have the published sign here, 1 the other, 0 are" in told
+    assert "of 2 published differences from a reference row, 1 have the published sign here, 1 the other, 0 are" in told
     assert "Order" not in summary(results(tiny, ridge))
     shared = replace(ridge, row=replace(ridge.row, label="R2-D2"))
     assert "Order" not in summary(results(tiny, ridge, shared))  # one run in two rows is no comparison
@@ -249,11 +273,11 @@ def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:
 
 def test_what_all_rows_lack_is_told_once(tiny: Benchmark) -> None:
     cells = [cell(label, score(0.5, planned=120_000)) for label in ("R2-D2 (64C)", "Proto net", "MAML")]
-    lines = column_lines(results(tiny, *cells), COLUMN)
+    lines = lines_of(results(tiny, *cells))
     part = "IN PART: 100 of 120,000 episodes, 98% of the summed learning rate left"
     assert lines.note == f"All rows were trained {part}."
     assert {row[-1] for row in lines.rows} == {"IN PART"}
-    mixed = column_lines(results(tiny, *cells[:2], cell("MAML", score(0.5))), COLUMN)
+    mixed = lines_of(results(tiny, *cells[:2], cell("MAML", score(0.5))))
     assert (mixed.note, mixed.rows[0][-1]) == ("", part)
 
 
@@ -266,7 +290,7 @@ def test_what_goes_beyond_the_paper_stands_apart_and_never_agrees(tiny: Benchmar
     made = results(tiny, authors, proto, modern)
     assert modern.comparison is None
     assert modern.verdict is None
-    assert [row[0] for row in column_lines(made, COLUMN).rows] == ["R2-D2 (64C) · authors", "Proto net · authors"]
+    assert [row[0] for row in lines_of(made).rows] == ["R2-D2 (64C) · authors", "Proto net · authors"]
     lines = beyond_lines(made, COLUMN)
     assert lines is not None
     assert [row[0] for row in lines.rows] == ["R2-D2 (64C) · modern"]
@@ -327,3 +351,41 @@ def test_episodes_with_other_pixels_of_the_same_images_are_named_apart(tiny: Ben
     both = replace(made, sets={**made.sets, (COLUMN, f"{COLUMN.data}-nearest"): drawn})
     assert list(both.as_json()["test_episodes"]) == [COLUMN.title, f"{COLUMN.title}, pixels of {COLUMN.data}-nearest"]
     assert both.drawn(COLUMN) == drawn
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict"),
+    [(0.2, "agrees"), (-0.25, "agrees"), (0.8, "above"), (-2.0, "below"), (2.0, "above")],
+)
+def test_a_verdict_follows_from_the_closed_interval_and_the_open_one_is_a_second_opinion(
+    difference: float, verdict: str
+) -> None:
+    got = Comparison(difference, 0.3, 1.0)
+    assert got.verdict == verdict
+    assert got.within_open is (abs(difference) <= 1.0)
+
+
+def outcome(*seeds: tuple[float, ...], apart: tuple[float, ...] = (0.5,)) -> Outcome:
+    values = torch.tensor(seeds, dtype=torch.float64)
+    return Outcome(values, torch.tensor([apart] * len(seeds), dtype=torch.float64))
+
+
+def test_the_difference_carries_both_intervals_and_the_rounding() -> None:
+    ours = outcome((0.62, 0.63, 0.64), apart=(0.60, 0.64))
+    got = compare(ours, Figure(62.3, 0.2, 1))
+    assert got.difference == pytest.approx(0.7)
+    assert got.half == pytest.approx(math.hypot(100 * ours.closed.half, 0.2, 0.05))
+    assert got.open == pytest.approx(math.hypot(100 * ours.opened.half, 0.2, 0.05))
+    assert ours.opened.half > ours.closed.half
+    bare = compare(outcome((0.49, 0.51)), Figure(50.0, None, 0))  # one episode apart has no interval
+    assert bare.half == bare.open == pytest.approx(math.hypot(1.96, 0.5))
+
+
+def test_several_seeds_add_their_spread_and_one_adds_none() -> None:
+    seeds = ((0.60, 0.64), (0.61, 0.65), (0.62, 0.66))  # their means have a standard deviation of 0.01
+    got, published = compare(outcome(*seeds), Figure(62.3, None, 1)), Figure(62.3, None, 1)
+    closed = 100 * outcome(*seeds).closed.half
+    # of the paper's one training and the mean of our three, in points
+    assert got.half == pytest.approx(math.hypot(closed, 1.96 * math.sqrt(4 / 3), 0.05))
+    alone = outcome(seeds[0])
+    assert compare(alone, published).half == pytest.approx(math.hypot(100 * alone.closed.half, 0.05))

@@ -13,10 +13,9 @@ import torch
 from handful.cli import main
 from handful.data.table import Benchmark
 from handful.errors import DataError
-from handful.paper.counts import counts_bytes, digest, read_counts
-from handful.paper.measure import Measurement
-from handful.paper.verify import reports_below, verify
-from handful.paper.write import write_report
+from handful.paper.report import write_report
+from handful.paper.testing import Counts
+from handful.paper.verify import counts_bytes, read_counts, reports_below, verify
 from tests.paper.test_results import cell, results, score
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +90,7 @@ def test_a_changed_count_is_found_even_if_the_mean_stays(report: Path) -> None:
     path.write_bytes(payload)
     assert "but the counts give" in verify(report).complaint
     edit(report, lambda facts: facts.update(cells=[], beyond_the_paper=[], pairs=[]))
-    assert "its hash is another" in verify(report).complaint
+    assert "hash" in verify(report).complaint
 
 
 @pytest.mark.parametrize("left", [0, 6, 100, -1])
@@ -126,14 +125,14 @@ def test_a_folder_without_reports_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
     with pytest.raises(DataError, match="holds no report"):
         reports_below(tmp_path)
-    with pytest.raises(DataError, match="There is no file or folder"):
+    with pytest.raises(DataError, match="no file or folder"):
         reports_below(tmp_path / "none")
 
 
 @pytest.mark.parametrize(("queries", "size"), [(255, 1), (380, 2)])
 def test_counts_are_small_come_back_the_same_and_have_the_same_bytes(queries: int, size: int, tmp_path: Path) -> None:
     correct = torch.randint(queries + 1, (10_000,), generator=torch.Generator().manual_seed(0))
-    measured = Measurement(correct, queries, correct[:40], 75, 1, "inductive", "last")
+    measured = Counts(correct, queries, correct[:40], 75)
     payload = counts_bytes([("b", measured), ("a", measured)])
     assert payload == counts_bytes([("a", measured), ("b", measured)])
     assert len(payload) < 2 * 10_040 * size + 700  # 700 for the header
@@ -144,7 +143,6 @@ def test_counts_are_small_come_back_the_same_and_have_the_same_bytes(queries: in
     assert back["a"].correct.equal(correct)
     assert (back["b"].queries, back["b"].queries_apart) == (queries, 75)
     assert back["b"].accuracies.equal(measured.accuracies)
-    assert len(digest(payload)) == 64
 
 
 @pytest.mark.skipif(not (ROOT / "results" / "reproduce").is_dir(), reason="results are not part of this copy")

@@ -15,11 +15,10 @@ from handful.data.table import Benchmark
 from handful.meta.engine import CPU
 from handful.meta.run import load_model
 from handful.meta.train import Progress
-from handful.paper.episode_set import draw_set
 from handful.paper.experiments import EXPERIMENTS, Column, narrowed
-from handful.paper.jobs import Departures, advance, job
-from handful.paper.measure import measure
+from handful.paper.jobs import Departures, job, train_job
 from handful.paper.results import Cell, Results, Score
+from handful.paper.testing import draw_set, measure
 from handful.paper.weights import keep_weights
 
 COLUMN = Column("cifar-fs", 5, 1)
@@ -33,7 +32,7 @@ def made(small: Benchmark, out: Path) -> Results:
     """The results of a 64C run of two episodes, which are all that its recipe plans."""
     run = job("cifar-fs/r2d2-64C/authors", 0, out, Departures(2, validate_every=0))
     run = replace(run, planned=2, recipe=replace(run.recipe, way=5))
-    manifest = advance(run, small, "f" * 64, 0.0, CPU, silent)
+    manifest = train_job(run, small, "f" * 64, 0.0, CPU, silent)
     drawn = draw_set(small.test, "content", 5, 1, 15, 20, 0)
     measured = measure(run.folder, drawn, "shot", CPU)
     assert measured is not None
@@ -60,13 +59,13 @@ def test_weights_of_a_complete_run_are_kept_and_load(
     found = tmp_path / "evaluated.json"
     words = ["--episodes", "20", "--shot", "1", "--query", "15", "--json", str(found), "--threads", "1"]
     assert main(["evaluate", str(weights), *words]) == 0
-    mean = results.cells[0].closed.mean
+    mean = results.cells[0].ours.closed.mean
     assert json.loads(found.read_text())[0]["mean"] == pytest.approx(mean, abs=1e-6)  # a float32 mean of 20
     text = card.read_text()
     for part in (
         "# cifar-fs--r2d2-64C--authors-seed0-last",
         "Complete: all 2 episodes.",
-        f"| CIFAR-FS 5-way 1-shot | {results.cells[0].closed} |",
+        f"| CIFAR-FS 5-way 1-shot | {results.cells[0].ours.closed} |",
         f"handful evaluate {weights.name}",
         f'handful.load_model("{weights.name}")',
         "handful train --recipe cifar-fs/r2d2-64C/authors --out RUN",

@@ -17,7 +17,7 @@ from handful.paper.recipes.settings import Variant
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
-    from handful.paper.rerun import Options
+    from handful.paper.reproduce import Options
 
 Target = Literal[
     "table1",
@@ -101,7 +101,7 @@ class Reproduce:
             return self._timing()
         if self.target == "estimates":
             return self._estimates(engine)
-        return self._estimate(engine) if self.dry_run else self._conduct(engine)
+        return self._estimate(engine) if self.dry_run else self._reproduce(engine)
 
     def _check(self) -> None:
         if self.path is not None and self.target not in WITH_PATH:
@@ -139,7 +139,7 @@ class Reproduce:
         return 2 if failed else 0
 
     def _status(self) -> int:
-        from handful.paper.status import runs_below
+        from handful.paper.queue import runs_below
 
         found = runs_below(self.out)
         for each in found:
@@ -150,15 +150,14 @@ class Reproduce:
         _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
         return 0
 
-    def _conduct(self, engine: Engine) -> int:
+    def _reproduce(self, engine: Engine) -> int:
         from handful.paper.experiments import EXPERIMENTS, narrowed
-        from handful.paper.rerun import conduct
-        from handful.paper.tables import summary
+        from handful.paper.report import summary, write_report
+        from handful.paper.reproduce import reproduce
         from handful.paper.weights import keep_weights
-        from handful.paper.write import write_report
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
-        results = conduct(experiment, self._options(engine), _command(), _say, watched)
+        results = reproduce(experiment, self._options(engine), _command(), _say, watched)
         for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
         _say(summary(results))
@@ -166,7 +165,7 @@ class Reproduce:
 
     def _options(self, engine: Engine) -> Options:
         from handful.paper.jobs import Departures
-        from handful.paper.rerun import Options
+        from handful.paper.reproduce import Options
 
         return Options(
             out=self.out,
@@ -197,7 +196,7 @@ class Reproduce:
         return 0
 
     def _estimates(self, engine: Engine) -> int:
-        from handful.paper.estimates import price_all, write_estimates
+        from handful.paper.cost import price_all, write_estimates
 
         priced = price_all(self._options(engine), self.only, _say)
         for path in write_estimates(priced, self.out, _command()):
@@ -205,9 +204,8 @@ class Reproduce:
         return 0
 
     def _timing(self) -> int:
-        from handful.paper.forecast import time_told
-        from handful.paper.table4 import ROWS, time_rows
-        from handful.paper.table4_report import write_timing
+        from handful.paper.cost import duration
+        from handful.paper.table4 import ROWS, time_rows, write_timing
 
         rows = tuple(
             row for row in ROWS if not self.only or any(word.lower() in row.label.lower() for word in self.only)
@@ -220,7 +218,7 @@ class Reproduce:
                 f"Table 4: {len(rows)} rows, on noise images; no data set is needed. A few episodes of each, scaled up:"
             )
             timed = time_rows(rows, 0.5, _say, both=False)
-            _say(f"All together: {time_told(sum(each.by_episode.seconds for each in timed))} and the images once.")
+            _say(f"All together: {duration(sum(each.by_episode.seconds for each in timed))} and the images once.")
             return 0
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")

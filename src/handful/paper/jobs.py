@@ -1,7 +1,7 @@
-"""The runs that an experiment needs: one folder a recipe and seed, trained as far as the time allows, resumable.
+"""The runs that an experiment needs: one folder per recipe and seed, trained as far as the time allows, resumable.
 
-A run is known by its recipe: one that was made by hand is taken for an experiment's own when its folder, whatever its
-name, stands beside the others and its recipe is the same.
+A run is known by its recipe: one that was made by hand counts as an experiment's own if its folder, whatever its name,
+is beside the others and its recipe is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import Schedule, Width
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
-"""Shows a named training of so many episodes while it passes the progress on."""
+"""Shows a named training of this many episodes while it passes the progress on."""
 NOTE_SECONDS = 60.0
 """Longest time between two records of a run's progress."""
 Until = Literal["complete", "end"]
@@ -38,7 +38,7 @@ Until = Literal["complete", "end"]
 
 @dataclass(frozen=True)
 class Departures:
-    """A smaller experiment than the recipes': what to change in all of them. All is told in the report."""
+    """A smaller experiment than the recipes': what to change in all of them. The report names every change."""
 
     episodes: int = 0
     """Cut short here; 0 for no cut."""
@@ -61,11 +61,9 @@ class Departures:
         if self.schedule is not None and self.schedule != plan.schedule:
             words.append(f"{self.schedule} in place of {plan.schedule} schedule")
             plan = replace(plan, schedule=self.schedule)
-        if self.validate_every is not None and self.validate_every != plan.validate_every:
-            words.append(
-                f"validated every {self.validate_every:,} episodes" if self.validate_every else "not validated"
-            )
-            plan = replace(plan, validate_every=_whole_steps(self.validate_every, plan))
+        if (every := self.validate_every) is not None and every != plan.validate_every:
+            words.append(f"validated every {every:,} episodes" if every else "not validated")
+            plan = replace(plan, validate_every=_whole_steps(every, plan))
         if 0 < (cut := self.cut(name)) < plan.episodes:
             plan = replace(plan, episodes=_whole_steps(cut, plan))
         return replace(recipe, width=self.width or recipe.width, plan=plan), "; ".join(words)
@@ -75,7 +73,7 @@ def _whole_steps(episodes: int, plan: Plan) -> int:
     return -(-episodes // plan.episodes_per_step) * plan.episodes_per_step
 
 
-AS_IT_IS = Departures()
+UNCHANGED = Departures()
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,9 @@ class Job:
     altered: bool = False
     """Whether the changes make it another network or another course of the learning rate than the recipe's."""
 
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.recipe.seed}"
+
     @property
     def whole_plan(self) -> Plan:
         """The plan that the run is measured by: a step schedule that is only cut short keeps the recipe's length."""
@@ -102,7 +103,7 @@ class Job:
         return _short_hash(self.recipe)
 
 
-def job(name: str, seed: int, out: Path, departures: Departures = AS_IT_IS) -> Job:
+def job(name: str, seed: int, out: Path, departures: Departures = UNCHANGED) -> Job:
     """The run of a named recipe."""
     named = NAMED[name].recipe
     recipe, changes = departures.applied(name, replace(named, seed=seed))
@@ -171,7 +172,7 @@ def _may_end(job: Job, episode: int) -> bool:
     return episode >= complete_at(job.whole_plan) and not (every and episode % every)
 
 
-def advance(
+def train_job(
     job: Job,
     benchmark: Benchmark,
     content: str,
@@ -187,20 +188,16 @@ def advance(
     result too, and the manifest says so. A run that another process trains is refused, or waited for.
     """
     with held(job.folder, wait):
-        return _advance(job, benchmark, content, seconds, engine, watch, until)
-
-
-def _advance(
-    job: Job, benchmark: Benchmark, content: str, seconds: float, engine: Engine, watch: Watch, until: Until
-) -> Manifest:
-    run = Run(job.folder, job.recipe, benchmark, engine)
-    _resume(run) if (job.folder / RECIPE).exists() else run.start()
-    base = Manifest(
-        job.name, job.recipe, job.planned, benchmark.name, content, changes=job.changes, altered=job.altered
-    )
-    record = Record(base, run)
-    if until == "complete" and _may_end(job, run.state.episode):
+        run = Run(job.folder, job.recipe, benchmark, engine)
+        _resume(run) if (job.folder / RECIPE).exists() else run.start()
+        facts = (job.name, job.recipe, job.planned, benchmark.name, content)
+        record = Record(Manifest(*facts, changes=job.changes, altered=job.altered), run)
+        if until == "end" or not _may_end(job, run.state.episode):
+            _train(job, run, record, seconds, watch, until)
         return record.write()
+
+
+def _train(job: Job, run: Run, record: Record, seconds: float, watch: Watch, until: Until) -> None:
     noted = 0.0
     try:
         for progress in watch(job.name, job.recipe.plan.episodes, steps := run.train()):
@@ -212,10 +209,9 @@ def _advance(
                 steps.close()
     except DivergedError as error:
         record.failure = str(error).partition(". ")[0]
-    finally:
+    finally:  # a run that is interrupted is recorded too
         if run.state.episode > record.first:
             record.write()
-    return record.write()
 
 
 def _resume(run: Run) -> None:

@@ -21,50 +21,44 @@ LINES = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5cc2", "#c77d0a")
 
 
 def beside_picture(results: Results) -> Picture | None:
-    """A panel a column: each row's published number and ours, with intervals; None if nothing was measured."""
+    """One panel per column: each row's published number and ours, with intervals; None if nothing was measured."""
     columns = [column for column in results.experiment.columns if results.filled(column)]
     if not columns:
         return None
-    tallest = max(len([cell for cell in results.cells if cell.column == column]) for column in columns)
-    canvas, axes = panels(len(columns), height=1.0 + 0.27 * tallest)
-    names: list[list[str]] = []
+    cells = [[cell for cell in results.cells if cell.column == column] for column in columns]
+    canvas, axes = panels(len(columns), height=1.0 + 0.27 * max(map(len, cells)))
     for number, (place, column) in enumerate(zip(axes, columns, strict=True)):
-        cells = [cell for cell in results.cells if cell.column == column]
-        names.append(_beside(place, cells, column))
-        if number % 2 and names[number] == names[number - 1]:
+        _beside(place, cells[number], column)
+        if number % 2 and [cell.label for cell in cells[number]] == [cell.label for cell in cells[number - 1]]:
             place.tick_params(labelleft=False)
     handles, labels = axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     return svg(canvas, f"Published and measured accuracies of {results.experiment.title}")
 
 
-def _beside(place: Any, cells: list[Cell], column: Column) -> list[str]:
-    names = [cell.label for cell in cells]
+def _beside(place: Any, cells: list[Cell], column: Column) -> None:
     for y, cell in enumerate(cells):
         if cell.published is not None:
-            half = cell.published.ci or 0
             place.errorbar(
-                cell.published.value, y - 0.14, xerr=half, fmt="D", color=PAPER, markersize=4, linewidth=1.2,
-                label="the paper" if y == _first(cells, paper=True) else None,
+                cell.published.value, y - 0.14, xerr=cell.published.ci or 0, fmt="D", color=PAPER, markersize=4,
+                linewidth=1.2, label="the paper" if y == _first(cells, paper=True) else None,
             )  # fmt: skip
         if cell.scores:
-            part = not cell.complete
-            mean, half = 100 * cell.closed.mean, 100 * cell.closed.half
-            wide = 0 if math.isnan(cell.opened.half) else 100 * cell.opened.half
+            mean, half = 100 * cell.ours.closed.mean, 100 * cell.ours.closed.half
+            wide = 0 if math.isnan(cell.ours.opened.half) else 100 * cell.ours.opened.half
             place.plot([mean - wide, mean + wide], [y + 0.14] * 2, color=OURS, alpha=0.25, linewidth=4,
                        solid_capstyle="butt", label="open interval" if y == _first(cells) else None)  # fmt: skip
             place.errorbar(
                 mean, y + 0.14, xerr=half, fmt="o", color=OURS, markersize=5, linewidth=1.2,
-                markerfacecolor="white" if part else OURS,
+                markerfacecolor=OURS if cell.complete else "white",
                 label="ours (hollow: trained in part)" if y == _first(cells) else None,
             )  # fmt: skip
-    place.set_yticks(range(len(cells)), names)
+    place.set_yticks(range(len(cells)), [cell.label for cell in cells])
     place.set_ylim(len(cells) - 0.4, -0.6)
     low, high = place.get_xlim()
     place.set_xlim(max(0.0, low), min(100.5, high))
     place.set_title(column.title, fontsize=10, loc="left")
     place.set_xlabel("accuracy, %", fontsize=9)
-    return names
 
 
 def _first(cells: list[Cell], paper: bool = False) -> int:
@@ -72,14 +66,8 @@ def _first(cells: list[Cell], paper: bool = False) -> int:
 
 
 def lines_picture(results: Results) -> Picture | None:
-    """A panel a column and kind of x: one line a method over x, with the closed interval as a band."""
-    groups: dict[tuple[Column, str], dict[str, list[Cell]]] = {}
-    for column in results.experiment.columns:
-        for cell in results.filled(column):
-            if cell.row.x is not None:
-                kind = cell.row.line.partition(" ")[0] if "lambda" in results.experiment.axis else "steps"
-                line = cell.row.line + ("" if len(_variants(results)) < 2 else f" · {cell.variant}")
-                groups.setdefault((column, kind), {}).setdefault(line, []).append(cell)
+    """One panel per column and kind of x: one line per method over x, with the closed interval as a band."""
+    groups = _groups(results)
     if not groups:
         return None
     canvas, axes = panels(len(groups), height=3.1)
@@ -98,6 +86,19 @@ def lines_picture(results: Results) -> Picture | None:
     return svg(canvas, results.experiment.title)
 
 
+def _groups(results: Results) -> dict[tuple[Column, str], dict[str, list[Cell]]]:
+    """The measured points by panel and by line."""
+    several = len({cell.variant for cell in results.cells if cell.scores}) > 1
+    groups: dict[tuple[Column, str], dict[str, list[Cell]]] = {}
+    for column in results.experiment.columns:
+        for cell in results.filled(column):
+            if cell.row.x is not None:
+                kind = cell.row.line.partition(" ")[0] if "lambda" in results.experiment.axis else "steps"
+                line = f"{cell.row.line} · {cell.variant}" if several else cell.row.line
+                groups.setdefault((column, kind), {}).setdefault(line, []).append(cell)
+    return groups
+
+
 def _same_heights(axes: list[Any], columns: list[Column]) -> None:
     """Panels of one column of the experiment get the same y axis, so that they can be compared."""
     for column in set(columns):
@@ -107,13 +108,9 @@ def _same_heights(axes: list[Any], columns: list[Column]) -> None:
             place.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
-def _variants(results: Results) -> set[str]:
-    return {cell.variant for cell in results.cells if cell.scores}
-
-
 def _line(place: Any, name: str, cells: list[Cell], colour: str) -> None:
     xs = [cell.row.x for cell in cells]
-    means, halves = [100 * cell.closed.mean for cell in cells], [100 * cell.closed.half for cell in cells]
+    means, halves = [100 * cell.ours.closed.mean for cell in cells], [100 * cell.ours.closed.half for cell in cells]
     inside = ["white" if not cell.complete else colour for cell in cells]  # hollow: trained in part
     place.plot(xs, means, color=colour, linewidth=1.6, label=name)
     place.scatter(xs, means, s=18, facecolors=inside, edgecolors=colour, linewidths=1.2, zorder=3)
@@ -124,13 +121,11 @@ def _line(place: Any, name: str, cells: list[Cell], colour: str) -> None:
 def curves_of(results: Results) -> dict[str, list[tuple[int, float]]]:
     """The mean validation score of each run while it trained, from its log."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for cell in results.cells:
-        for score in cell.scores:
-            key = (score.manifest.name, score.manifest.recipe.seed)
-            name = f"{key[0]}" + (f", seed {key[1]}" if key[1] else "")
-            curve = _validation(score.folder / LOG)
-            if name not in curves and len(curve) > 1:
-                curves[name] = curve
+    for score in (score for cell in results.cells for score in cell.scores):
+        seed = score.manifest.recipe.seed
+        curve = _validation(score.folder / LOG)
+        if len(curve) > 1:
+            curves.setdefault(score.manifest.name + (f", seed {seed}" if seed else ""), curve)
     return curves
 
 
@@ -141,7 +136,7 @@ def _validation(log: Path) -> list[tuple[int, float]]:
 
 
 def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
-    """A canvas with so many panels of this height in inches, at most two abreast."""
+    """A canvas with this many panels, each of this height in inches, at most two side by side."""
     from matplotlib.figure import Figure
 
     across = min(2, count)

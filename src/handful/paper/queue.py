@@ -1,7 +1,8 @@
-"""A queue of experiments: a file with one `handful reproduce` command per line, worked off by one or more processes.
+"""A queue of experiments, worked off by one or more processes, and the state of all runs below a folder.
 
-Each line is a process of its own, whose output goes to a log file beside the queue. Runs save themselves every two
-minutes, and lines that are done are noted, so that a queue that was stopped or killed goes on when it is started again.
+A queue is a file with one `handful reproduce` command per line. Each line is a process of its own, whose output goes to
+a log file beside the queue. Runs save themselves every two minutes, and lines that are done are noted, so a queue that
+was stopped or killed goes on when it is started again. Reading the state of runs disturbs no training.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from handful._io import write_atomically
-from handful.errors import InvalidOptionError
-from handful.meta.lock import held
+from handful.errors import CheckpointError, DataError, InvalidOptionError
+from handful.meta.completeness import Completion, complete_at, completion
+from handful.meta.config import Recipe
+from handful.meta.lock import held, holder, is_held
+from handful.meta.manifest import MANIFEST
+from handful.meta.run import LOG, RECIPE, read_recipe
+from handful.paper.cost import duration
 
 POLL = 0.2
 """Seconds between two looks at the processes."""
@@ -47,7 +54,7 @@ def read_queue(path: Path) -> list[Line]:
         words = shlex.split(text, comments=True)
         words = words[2:] if words[:2] == ["handful", "reproduce"] else words
         if words and words[0] in ("queue", "status", "verify"):
-            raise InvalidOptionError(f"Line {number} of {path} is '{words[0]}', which does not belong into a queue.")
+            raise InvalidOptionError(f"Line {number} of {path} is '{words[0]}', which does not belong in a queue.")
         if words:
             found.append(Line(number, tuple(words)))
     if not found:
@@ -74,18 +81,21 @@ def work_off(path: Path, processes: int, out: Path, say: Callable[[str], None]) 
                     say(f"line {line.number}: started as process {running[line].pid}: {shlex.join(line.words)}")
                 time.sleep(POLL)
                 for line in [line for line, process in running.items() if process.poll() is not None]:
-                    code = running.pop(line).returncode
-                    failed += bool(code)
-                    _note(folder, line, code)
-                    say(
-                        f"line {line.number}: " + ("done" if not code else f"FAILED ({code}): see {_log(folder, line)}")
-                    )
+                    failed += _ended(line, running.pop(line).returncode, folder, say)
         finally:
             for process in running.values():
                 process.terminate()
             for process in running.values():
                 process.wait()
     return failed
+
+
+def _ended(line: Line, code: int, folder: Path, say: Callable[[str], None]) -> bool:
+    """Note how a line ended; whether it failed."""
+    facts = {"command": shlex.join(line.words), "code": code}
+    write_atomically(folder / f"{line.key}.json", json.dumps(facts, indent=1).encode())
+    say(f"line {line.number}: " + (f"FAILED ({code}): see {_log(folder, line)}" if code else "done"))
+    return bool(code)
 
 
 def _started(line: Line, folder: Path, processes: int, out: Path) -> subprocess.Popen[bytes]:
@@ -103,13 +113,101 @@ def _log(folder: Path, line: Line) -> Path:
     return folder / f"{line.key}.log"
 
 
-def _note(folder: Path, line: Line, code: int) -> None:
-    facts = {"command": shlex.join(line.words), "code": code}
-    write_atomically(folder / f"{line.key}.json", json.dumps(facts, indent=1).encode())
-
-
 def _done(folder: Path, line: Line) -> bool:
+    return _json(folder / f"{line.key}.json").get("code") == 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """One run as its files show it."""
+
+    folder: Path
+    name: str
+    recipe: Recipe
+    planned: int
+    episodes: int
+    best: dict[str, float]
+    pace: float | None
+    """Seconds per episode in the last session, validations included."""
+    failure: str
+    finished: bool
+    holder: str
+    """The process that trains it now; empty if none does."""
+
+    @property
+    def completion(self) -> Completion:
+        """Whether it is complete, and why."""
+        plan = self.recipe.plan
+        patience = self.finished and self.episodes < plan.episodes
+        return completion(plan, self.episodes, patience, self.failure)
+
+    @property
+    def left(self) -> float | None:
+        """Expected seconds until it is complete, if patience does not end it sooner; None if the pace is not known."""
+        to_go = max(0, complete_at(self.recipe.plan) - self.episodes)
+        return None if self.pace is None else to_go * self.pace
+
+    def __str__(self) -> str:
+        scores = ", ".join(f"{name} {100 * value:.2f}%" for name, value in self.best.items())
+        state = "FAILED" if self.failure else str(self.completion)
+        pace = f", {self.pace:.2f} s per episode" if self.pace is not None else ""
+        ends = ""
+        if not self.completion.complete and not self.failure and self.left is not None:
+            ends = f", complete within {duration(self.left)}"
+        who = f"running ({self.holder})" if self.holder else "not running"
+        best = f"; best validation: {scores}" if scores else ""
+        return f"{self.name}, seed {self.recipe.seed}: {state}{pace}{ends}; {who}{best}"
+
+
+def runs_below(out: Path) -> list[Status]:
+    """The state of every run in a folder and the folders below it."""
+    if not out.is_dir():
+        raise DataError(f"There is no folder {out}. Say with --out where the runs are.")
+    return [found for path in sorted(out.rglob(RECIPE)) if (found := status_of(path.parent)) is not None]
+
+
+def status_of(folder: Path) -> Status | None:
+    """The state of one run; None for a folder whose recipe this version cannot read."""
     try:
-        return bool(json.loads((folder / f"{line.key}.json").read_text())["code"] == 0)
-    except (OSError, ValueError, KeyError):
-        return False
+        recipe = read_recipe(folder)
+    except CheckpointError:
+        return None
+    manifest, log = _json(folder / MANIFEST), _log_lines(folder / LOG)
+    session = (manifest.get("sessions") or [{}])[-1]
+    trained = session.get("last", 0) - session.get("first", 0)
+    pace = session["seconds"] / trained if trained and session.get("seconds") else None
+    best: dict[str, float] = {}
+    for line in log:
+        for name, value in line.get("validation", {}).items():
+            best[name] = max(value, best.get(name, 0.0))
+    return Status(
+        folder,
+        str(manifest.get("name", folder.name)),
+        recipe,
+        int(manifest.get("planned", recipe.plan.episodes)),
+        max([int(line["episode"]) for line in log[-1:]] + [int(session.get("last", 0))]),
+        best,
+        pace,
+        str(manifest.get("failure", "")),
+        bool(manifest.get("finished", False)),
+        holder(folder) if is_held(folder) else "",
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _log_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a training log; the last may be half written."""
+    lines: list[dict[str, Any]] = []
+    for text in path.read_text().splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            continue
+    return lines

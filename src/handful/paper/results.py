@@ -7,24 +7,125 @@ their recipe adds, and are never said to agree. A cell whose network is not its 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from handful.meta.intervals import Interval, closed_interval, open_interval
 from handful.meta.manifest import Manifest
-from handful.paper.additions import additions
-from handful.paper.episode_set import EpisodeSet
 from handful.paper.experiments import Column, Experiment, Row
-from handful.paper.intervals import Comparison, Interval, Verdict, closed_interval, compare, open_interval
-from handful.paper.measure import Measurement
 from handful.paper.published import Figure
+from handful.paper.recipes.provenance import additions
+from handful.paper.testing import Counts, EpisodeSet, Measurement
 
 REPRODUCING = ("paper", "authors")
 """The variants that reproduce the paper; others go beyond it."""
+Verdict = Literal["agrees", "above", "below"]
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome:
+    """Accuracies of one or more training seeds on the same test episodes."""
+
+    shared: Tensor  # (seeds, episodes)
+    """Of the episodes that all methods share."""
+    apart: Tensor  # (seeds, episodes)
+    """Of the episodes that have no image in common."""
+
+    @classmethod
+    def of(cls, counts: Sequence[Counts], n: int | None = None, n_apart: int | None = None) -> Outcome:
+        """Of the counts of each seed, or of their first `n` and `n_apart` episodes."""
+        shared = torch.stack([each.accuracies[:n] for each in counts])
+        return cls(shared, torch.stack([each.apart[:n_apart] for each in counts]))
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.closed}, {len(self.shared)} seeds)"
+
+    @property
+    def means(self) -> Tensor:
+        """The mean accuracy of each training seed."""
+        return torch.stack([values.mean() for values in self.shared])
+
+    @cached_property
+    def closed(self) -> Interval:
+        """The mean with the interval that the paper uses."""
+        return closed_interval(self.shared.mean(0))
+
+    @cached_property
+    def opened(self) -> Interval:
+        """The mean over episodes without common images, with its interval."""
+        return open_interval(self.apart.mean(0))
+
+    @cached_property
+    def over_seeds(self) -> Interval:
+        """The mean over training seeds with its interval; not a number for one seed."""
+        return open_interval(self.means)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        kinds = {"closed": self.closed, "open": self.opened, "over_seeds": self.over_seeds}
+        return {kind: _finite(asdict(interval)) for kind, interval in kinds.items()}
+
+
+def difference(first: Outcome, second: Outcome) -> tuple[Interval, Interval]:
+    """The closed and the open interval of the first less the second, episode by episode."""
+    both = min(first.shared.shape[1], second.shared.shape[1])  # one may have been tested on the first of them only
+    apart = min(first.apart.shape[1], second.apart.shape[1])
+    return (
+        closed_interval(first.shared.mean(0)[:both] - second.shared.mean(0)[:both]),
+        open_interval(first.apart.mean(0)[:apart] - second.apart.mean(0)[:apart]),
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours less the published number, in percentage points, with half the interval of the difference."""
+
+    difference: float
+    half: float
+    """By the episodes, the training seeds where there are several, and the paper's own interval and rounding."""
+    open: float
+    """By the open interval in place of the closed one: a second opinion that the verdict does not use."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether zero lies within the difference's interval, or on which side ours lies."""
+        if abs(self.difference) <= self.half:
+            return "agrees"
+        return "above" if self.difference > 0 else "below"
+
+    @property
+    def within_open(self) -> bool:
+        """Whether other images of the same classes might account for the difference."""
+        return abs(self.difference) <= self.open
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**_finite(asdict(self)), "within_open": self.within_open, "verdict": self.verdict}
+
+
+def compare(ours: Outcome, figure: Figure) -> Comparison:
+    """Ours against a published number, which were measured on the same images.
+
+    Half a unit of its last digit stands for its rounding. Several training seeds add their spread: the paper's number
+    is one training, ours the mean of n, so they differ by sqrt(1 + 1/n) standard deviations.
+    """
+    rounded = math.hypot(figure.ci or 0.0, 0.5 * 10.0**-figure.digits)
+    seeds = len(ours.shared)
+    spread = 1.96 * float(ours.means.double().std()) * math.sqrt(1 + 1 / seeds) if seeds > 1 else 0.0
+    closed, opened = ours.closed.half, ours.opened.half
+    wide = closed if math.isnan(opened) else max(opened, closed)
+    return Comparison(
+        100 * ours.closed.mean - figure.value,
+        math.hypot(100 * closed, 100 * spread, rounded),
+        math.hypot(100 * wide, 100 * spread, rounded),
+    )
 
 
 @dataclass(frozen=True)
@@ -77,42 +178,17 @@ class Cell:
         """The runs behind it; two rows may share them."""
         return tuple(score.folder for score in self.scores)
 
-    @property
-    def accuracies(self) -> Tensor:
-        """The accuracy of each shared test episode, the mean over seeds."""
-        return torch.stack([score.measurement.accuracies for score in self.scores]).mean(0)
-
-    @property
-    def apart(self) -> Tensor:
-        """The accuracy of each episode that shares no image with another, the mean over seeds."""
-        return torch.stack([score.measurement.apart for score in self.scores]).mean(0)
-
-    @property
-    def closed(self) -> Interval:
-        """The mean with the interval that the paper uses."""
-        return closed_interval(self.accuracies)
-
-    @property
-    def opened(self) -> Interval:
-        """The mean over episodes without common images, with its interval."""
-        return open_interval(self.apart)
-
-    @property
-    def over_seeds(self) -> Interval:
-        """The mean over training seeds with its interval; not a number for one seed."""
-        return open_interval(self.seed_means)
-
-    @property
-    def seed_means(self) -> Tensor:
-        """The mean accuracy of each training seed."""
-        return torch.stack([score.measurement.accuracies.mean() for score in self.scores])
+    @cached_property
+    def ours(self) -> Outcome:
+        """What was measured, over all training seeds."""
+        return Outcome.of([score.measurement.counts for score in self.scores])
 
     @property
     def comparison(self) -> Comparison | None:
         """Ours against the paper's, where both exist and the variant is the paper's own."""
         if self.published is None or not self.scores or not self.reproduces:
             return None
-        return compare(self.closed, self.opened, self.published, self.seed_means)
+        return compare(self.ours, self.published)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -146,16 +222,12 @@ class Cell:
         return {
             **facts,
             "ours": {
-                "closed": _finite(asdict(self.closed)),
-                "open": _finite(asdict(self.opened)),
-                "over_seeds": _finite(asdict(self.over_seeds)),
+                **self.ours.as_json(),
                 "limits": self.scores[0].measurement.limits,
                 "checkpoints": [score.measurement.checkpoint for score in self.scores],
                 "counts": [count_key(self.column.title, score) for score in self.scores],
             },
-            "comparison": None
-            if comparison is None
-            else {**_finite(asdict(comparison)), "within_open": comparison.within_open, "verdict": self.verdict},
+            "comparison": None if comparison is None else {**comparison.as_json(), "verdict": self.verdict},
             "complete": self.complete,
             "shortfall": self.shortfall,
             **({} if self.reproduces else {"adds": list(self.additions)}),
@@ -167,20 +239,15 @@ class Cell:
 class Pair:
     """Two methods on the same episodes: the first less the second, episode by episode."""
 
-    column: Column
+    column: str
     first: str
     second: str
     closed: Interval
     opened: Interval
     published: float | None
-    """The difference of the published numbers, in percent points."""
+    """The difference of the published numbers, in percentage points."""
     published_half: float = 0.0
     """Half the interval of that difference, as far as the paper gives it."""
-
-    @property
-    def firm(self) -> bool:
-        """Whether the difference is more than other images of these classes might have given."""
-        return self.opened.excludes_zero
 
     @property
     def same_order(self) -> bool | None:
@@ -189,33 +256,32 @@ class Pair:
             return None
         return (self.published > 0) == (self.closed.mean > 0)
 
+    @property
+    def loose(self) -> bool:
+        """Whether there is an order that other images of these classes might turn."""
+        return self.same_order is not None and not self.opened.excludes_zero
+
+    def figures(self) -> dict[str, Any]:
+        """What follows from the counts."""
+        intervals = {"closed": _finite(asdict(self.closed)), "open": _finite(asdict(self.opened))}
+        return {**intervals, "same_order": self.same_order}
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "column": self.column.title,
-            "first": self.first,
-            "second": self.second,
-            "closed": _finite(asdict(self.closed)),
-            "open": _finite(asdict(self.opened)),
-            "published": self.published,
-            "published_half": self.published_half,
-            "same_order": self.same_order,
-        }
+        names = ("column", "first", "second", "published", "published_half")
+        return {**{name: getattr(self, name) for name in names}, **self.figures()}
 
 
 def pair(first: Cell, second: Cell) -> Pair:
     """The paired difference of two cells of one column."""
     ours, theirs = first.published, second.published
-    both = min(len(first.accuracies), len(second.accuracies))  # one may have been tested on the first of them only
-    apart = min(len(first.apart), len(second.apart))
     if not (first.reproduces and second.reproduces):
         ours = theirs = None
     return Pair(
-        first.column,
+        first.column.title,
         first.label,
         second.label,
-        closed_interval(first.accuracies[:both] - second.accuracies[:both]),
-        open_interval(first.apart[:apart] - second.apart[:apart]),
+        *difference(first.ours, second.ours),
         ours.value - theirs.value if ours and theirs and first.row != second.row else None,
         math.hypot(ours.ci or 0.0, theirs.ci or 0.0) if ours and theirs else 0.0,
     )
@@ -297,7 +363,7 @@ class Results:
             "command": self.command,
             "versions": self.versions,
             "machine": self.machine,
-            "test_episodes": {_set_title(*kind): _set_facts(drawn) for kind, drawn in self.sets.items()},
+            "test_episodes": {_set_title(*kind): drawn.as_json() for kind, drawn in self.sets.items()},
             "cells": [cell.as_json() for cell in self.reproducing],
             "beyond_the_paper": [cell.as_json() for cell in self.beyond],
             "pairs": [each.as_json() for each in self.pairs()],
@@ -307,17 +373,6 @@ class Results:
 
 def _set_title(column: Column, data: str) -> str:
     return column.title if data == column.data else f"{column.title}, pixels of {data}"
-
-
-def _set_facts(drawn: EpisodeSet) -> dict[str, Any]:
-    return {
-        "sha256": drawn.digest,
-        "episodes": drawn.episodes,
-        "query": drawn.query,
-        "seed": drawn.seed,
-        "episodes_apart": len(drawn.apart.rows),
-        "query_apart": drawn.apart.query,
-    }
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

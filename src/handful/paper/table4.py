@@ -1,17 +1,19 @@
-"""Table 4 on the machine at hand: the time to solve 10,000 5-way 1-shot episodes of 10 images of 84 x 84.
+"""Table 4 on this machine: the time to solve 10,000 5-way 1-shot episodes of 10 images of 84 x 84.
 
 What is in the images does not matter, so they are noise, and the networks are untrained. Each row is timed two ways.
 'By episode' embeds and solves one episode after another, as the paper did. 'Images once' embeds every image of a test
-split as large as miniImageNet's, 12,000, once, and solves the episodes from features: how handful evaluates. A row is
-timed over fewer episodes if the whole would take too long, and then says so.
+split as large as miniImageNet's, 12,000, once, and solves the episodes from features, as handful evaluates. A row is
+timed over fewer episodes if the whole would take too long, and then says so. Machines differ, so the report gives
+seconds and also multiples of one row.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -20,16 +22,24 @@ from handful.episodes import EpisodeSampler, FixedShots
 from handful.meta.config import Option, Recipe
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
+from handful.meta.manifest import machine, now, versions
 from handful.meta.model import FewShotModel
 from handful.meta.run import build
-from handful.paper.published import TABLE_4
+from handful.paper.plots import OURS, PAPER, panels, svg
+from handful.paper.published import SOURCE, TABLE_4
 from handful.paper.recipes.settings import Width
+from handful.paper.report import NONE, Block, Lines, Shown, html, markdown, write_files
+from handful.report.page import Picture
 
 EPISODES = 10_000
 POOL = 12_000
 CLASSES, PER_CLASS, SIZE = 20, 15, 84
 SHAPE = FixedShots(way=5, shot=1, query=1)
 WARM_UP = 2
+TITLE = "Table 4: the time to solve 10,000 episodes of 10 images"
+UNIT = "R2-D2 (32C)"
+"""The row that times are given as multiples of."""
+HEAD = ("Method", "paper", "by episode", "images once", "paper, ratio", "ours, ratio", "timed")
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,6 @@ class Timing:
     whole: int
     unit: str
 
-    @property
-    def extrapolated(self) -> bool:
-        """Whether the seconds are scaled up from fewer."""
-        return self.measured < self.whole
-
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
         return f"{minutes} min {seconds} s" if minutes else f"{self.seconds:.1f} s"
@@ -73,7 +78,7 @@ class Timing:
     @property
     def basis(self) -> str:
         """What was timed, in words."""
-        if self.extrapolated:
+        if self.measured < self.whole:  # scaled up
             return f"EXTRAPOLATED from {self.measured:,} of {self.whole:,} {self.unit}"
         return f"all {self.whole:,} {self.unit}"
 
@@ -87,10 +92,6 @@ class TimedResult:
     by_episode: Timing
     images_once: Timing | None
     """None for a method that has no embedding to share between episodes."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 def noise_images(seed: int = 0) -> ClassDataset:
@@ -109,20 +110,20 @@ def time_rows(
     episodes: int = EPISODES,
     both: bool = True,
 ) -> list[TimedResult]:
-    """Time the rows for at most this many seconds each way, or only by episode, and tell each."""
+    """Time the rows for at most this many seconds each way, or only by episode, and report each."""
     dataset = noise_images()
     found = []
     for row in rows:
         model = build(Recipe(width=row.width, learner=row.learner, options=row.options), dataset.image_shape).eval()
         once = None if row.learner == "maml" or not both else _images_once(model, dataset, seconds, episodes)
         result = TimedResult(row.label, TABLE_4[row.label], _by_episode(model, dataset, seconds, episodes), once)
-        images_once = f"; images once {_told(result.images_once)}" if both else ""
-        say(f"{row.label}: by episode {_told(result.by_episode)}{images_once}")
+        images_once = f"; images once {_said(result.images_once)}" if both else ""
+        say(f"{row.label}: by episode {_said(result.by_episode)}{images_once}")
         found.append(result)
     return found
 
 
-def _told(timing: Timing | None) -> str:
+def _said(timing: Timing | None) -> str:
     return "does not apply" if timing is None else f"{timing} ({timing.basis})"
 
 
@@ -140,8 +141,8 @@ def _by_episode(model: FewShotModel, dataset: ClassDataset, seconds: float, epis
 
 
 def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
-    """The noise images are embedded again and again, up to 12,000 or as long as there is time; all episodes solved."""
-    embed_pool(model.embedding, _part(dataset, SHAPE.way))
+    """The noise images are embedded repeatedly, up to 12,000 or as long as there is time; all episodes are solved."""
+    embed_pool(model.embedding, replace(dataset, members=dataset.members[: SHAPE.way]))  # warms up
     begun = time.perf_counter()
     pool = embed_pool(model.embedding, dataset)
     images = len(dataset.rows)
@@ -154,5 +155,57 @@ def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, epi
     return Timing(embedding + time.perf_counter() - begun, images, POOL, "images")
 
 
-def _part(dataset: ClassDataset, classes: int) -> ClassDataset:
-    return ClassDataset(dataset.name, dataset.table, dataset.members[:classes])
+def lines_of(results: list[TimedResult]) -> Lines:
+    """The table in words; times relative to R2-D2 with 32 channels where that row was timed."""
+    unit = next((result for result in results if result.label == UNIT), None)
+    rows = []
+    for result in results:
+        ratios = [f"{ratio:.2f}" for ratio in _ratios(result, unit)] if unit else [NONE, NONE]
+        timings = [timing for timing in (result.by_episode, result.images_once) if timing is not None]
+        once = str(result.images_once) if result.images_once else NONE
+        timed = "; ".join(timing.basis for timing in timings)
+        rows.append((result.label, f"{result.published:.0f} s", str(result.by_episode), once, *ratios, timed))
+    return Lines(HEAD, tuple(rows))
+
+
+def _ratios(result: TimedResult, unit: TimedResult) -> tuple[float, float]:
+    """The paper's time and ours, as multiples of the unit's."""
+    return result.published / unit.published, result.by_episode.seconds / unit.by_episode.seconds
+
+
+def ratio_picture(results: list[TimedResult]) -> Picture:
+    """The paper's times and ours, each as a multiple of one row (of the first, where that row was not timed)."""
+    unit = next((result for result in results if result.label == UNIT), results[0])
+    canvas, (place,) = panels(1, height=1.1 + 0.3 * len(results))
+    rows = range(len(results))
+    paper, ours = zip(*(_ratios(result, unit) for result in results), strict=True)
+    place.scatter(paper, [y - 0.1 for y in rows], marker="D", s=24, color=PAPER, label="the paper")
+    place.scatter(ours, [y + 0.1 for y in rows], marker="o", s=30, color=OURS, label="here")
+    place.set_yticks(rows, [result.label for result in results])
+    place.set_ylim(len(results) - 0.5, -0.5)
+    place.set_xscale("log")
+    place.set_xlabel(f"time, as a multiple of {unit.label}", fontsize=9)
+    canvas.legend(loc="outside lower center", ncols=2, frameon=False)
+    return svg(canvas, TITLE)
+
+
+def write_timing(results: list[TimedResult], out: Path, command: str) -> list[Path]:
+    """Write table4.json, table4.md and table4.html; their paths."""
+    here = machine()
+    how = (
+        f"{EPISODES:,} 5-way 1-shot episodes with one query per class, noise images of 84 x 84, untrained networks, on "
+        f"{here['processor']} with {here['threads']} threads; the paper used one GTX 1080. 'Images once' embeds a "
+        f"split of {POOL:,} images and solves all episodes from their features; MAML adapts the network itself to each "
+        f"episode, so nothing can be shared. Machines differ: compare the ratios to {UNIT}, by episode."
+    )
+    source = f"{SOURCE}, table 4"
+    facts: dict[str, object] = {"title": TITLE, "source": source, "created": now(), "command": command, "machine": here}
+    facts |= {"versions": versions(), "rows": [asdict(result) for result in results]}
+    blocks: list[Block] = [lines_of(results), how]
+    blocks.append(Shown(ratio_picture(results), f"Time by episode as a multiple of {UNIT}; logarithmic."))
+    contents = {
+        "table4.json": json.dumps(facts, indent=1),
+        "table4.md": markdown(TITLE, [*blocks, f"Repeat it with `{command}`."]),
+        "table4.html": html(TITLE, f"Measured on this machine beside the published times ({source}).", blocks, command),
+    }
+    return write_files(out, contents)

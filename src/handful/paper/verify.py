@@ -1,24 +1,64 @@
-"""`handful reproduce verify`: every figure of a report again, from the per-episode counts beside it."""
+"""The numbers of correct answers behind a report, in a small file beside it, and every figure recomputed from them.
+
+`NAME.counts.safetensors` holds two arrays of whole numbers for each column and run, `KEY/shared` over the test episodes
+that all rows share and `KEY/apart` over the episodes that have no image in common; its header gives the number of
+queries per episode. The same counts give the same bytes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from safetensors.numpy import save
 from torch import Tensor
 
-from handful.errors import DataError
-from handful.paper.counts import Counts, digest, read_counts
-from handful.paper.intervals import Interval, closed_interval, compare, open_interval
+from handful._io import read_tensors
+from handful.errors import CheckpointError, DataError
 from handful.paper.published import Figure
+from handful.paper.results import Outcome, Pair, compare, difference
+from handful.paper.testing import Counts
 
+KIND = "handful.counts"
 ROUNDING = 1e-9
 """Largest difference, of accuracies between 0 and 1, that adding up in another order could make."""
+
+
+def counts_bytes(counted: Iterable[tuple[str, Counts]]) -> bytes:
+    """The counts file's content; of two counts under one key, the one over more episodes stays."""
+    kept: dict[str, Counts] = {}
+    for key, each in counted:
+        if key not in kept or len(each.correct) > len(kept[key].correct):
+            kept[key] = each
+    arrays = {f"{key}/shared": _small(each.correct, each.queries) for key, each in kept.items()}
+    arrays |= {f"{key}/apart": _small(each.correct_apart, each.queries_apart) for key, each in kept.items()}
+    queries = {key: [each.queries, each.queries_apart] for key, each in sorted(kept.items())}
+    return save(arrays, metadata={KIND: json.dumps({"format": 1, "queries": queries})})
+
+
+def _small(correct: Tensor, queries: int) -> np.ndarray:
+    """As the smallest unsigned kind of number that holds an episode's queries."""
+    return correct.numpy().astype(np.min_scalar_type(queries))
+
+
+def read_counts(path: Path) -> dict[str, Counts]:
+    """What a counts file holds, by key; one that is missing, cut short or of another kind is refused."""
+    if not path.is_file():
+        raise DataError(f"There is no file {path} with the per-episode counts of its report.")
+    try:
+        arrays, facts = read_tensors(path, KIND)
+        return {
+            key: Counts(arrays[f"{key}/shared"].long(), shared, arrays[f"{key}/apart"].long(), apart)
+            for key, (shared, apart) in facts["queries"].items()
+        }
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not a whole file of per-episode counts ({error}).") from error
 
 
 @dataclass(frozen=True)
@@ -41,16 +81,8 @@ class Verified:
         return f"{self.path}: {self.figures:,} figures recomputed, all the same"
 
 
-@dataclass(frozen=True)
-class _Recomputed:
-    accuracies: Tensor
-    """Of each shared episode, the mean over seeds."""
-    apart: Tensor
-    seeds: Tensor
-
-
 def reports_below(path: Path) -> list[Path]:
-    """The report itself, or all reports in a folder and the folders below it; other JSON files are passed over."""
+    """The report itself, or all reports in a folder and the folders below it; other JSON files are skipped."""
     if not path.exists():
         raise DataError(f"There is no file or folder {path}.")
     paths = [path] if path.is_file() else sorted(path.rglob("*.json"))
@@ -88,77 +120,52 @@ def _checked(facts: Mapping[str, Any], file: Path) -> int:
     """How many figures were recomputed; the first that differs is refused."""
     counts = read_counts(file)
     figures = 0
-    for name, told, found in _figures(facts, counts):
-        if not _same(told, found):
-            raise DataError(f"{name} is {told}, but the counts give {found}")
+    for name, stated, found in _figures(facts, counts):
+        if not _same(stated, found):
+            raise DataError(f"{name} is {stated}, but the counts give {found}")
         figures += 1
-    if digest(file.read_bytes()) != facts["counts"]["sha256"]:
-        raise DataError(f"{file.name} is not the file that the report was made from: its hash is another")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != facts["counts"]["sha256"]:
+        raise DataError(f"{file.name} is not the file that the report was made from: its hash differs")
     return figures
 
 
-def _same(told: Any, found: Any) -> bool:
-    if isinstance(told, int | float) and isinstance(found, int | float):
-        return math.isclose(told, found, rel_tol=ROUNDING, abs_tol=ROUNDING)
-    return bool(told == found)
+def _same(stated: Any, found: Any) -> bool:
+    if isinstance(stated, int | float) and isinstance(found, int | float):
+        return math.isclose(stated, found, rel_tol=ROUNDING, abs_tol=ROUNDING)
+    return bool(stated == found)
 
 
 def _figures(facts: Mapping[str, Any], counts: Mapping[str, Counts]) -> Iterator[tuple[str, Any, Any]]:
     """Each figure's name, what the report says, and what the counts give."""
-    known: dict[tuple[str, str], _Recomputed] = {}
-    cells = [*facts["cells"], *facts.get("beyond_the_paper", [])]
-    for cell in cells:
+    known: dict[tuple[str, str], Outcome] = {}
+    for cell in [*facts["cells"], *facts.get("beyond_the_paper", [])]:
         if cell["ours"] is None:
             continue
-        again = _recomputed(cell["ours"], counts)
-        known[cell["column"], cell["label"]] = again
-        yield from _of_cell(cell, again)
-    for pair in facts["pairs"]:
-        first, second = (known[pair["column"], pair[which]] for which in ("first", "second"))
-        both = min(len(first.accuracies), len(second.accuracies))
-        apart = min(len(first.apart), len(second.apart))
-        name = f"{pair['column']}, {pair['first']} less {pair['second']}"
-        closed = closed_interval(first.accuracies[:both] - second.accuracies[:both])
-        yield from _of_interval(f"{name}: closed", pair["closed"], closed)
-        yield from _of_interval(
-            f"{name}: open", pair["open"], open_interval(first.apart[:apart] - second.apart[:apart])
-        )
-        yield f"{name}: same order", pair["same_order"], _same_order(pair, closed)
+        name = f"{cell['column']}, {cell['label']}"
+        again = known[cell["column"], cell["label"]] = _recomputed(cell["ours"], counts)
+        yield from _leaves(name, cell["ours"], again.as_json())
+        if (stated := cell["comparison"]) is not None:
+            found = compare(again, Figure(**cell["published"])).as_json()
+            if stated["verdict"] is None:  # a run in part has none
+                del found["verdict"]
+            yield from _leaves(f"{name}: comparison", stated, found)
+    for stated in facts["pairs"]:
+        column, first, second = stated["column"], stated["first"], stated["second"]
+        intervals = difference(known[column, first], known[column, second])
+        pair = Pair(column, first, second, *intervals, stated["published"], stated["published_half"])
+        yield from _leaves(f"{column}, {first} less {second}", stated, pair.figures())
 
 
-def _same_order(pair: Mapping[str, Any], closed: Interval) -> bool | None:
-    published: float | None = pair["published"]
-    if published is None or abs(published) <= pair["published_half"] or not closed.excludes_zero:
-        return None
-    return (published > 0) == (closed.mean > 0)
-
-
-def _recomputed(ours: Mapping[str, Any], counts: Mapping[str, Counts]) -> _Recomputed:
+def _recomputed(ours: Mapping[str, Any], counts: Mapping[str, Counts]) -> Outcome:
     missing = [key for key in ours["counts"] if key not in counts]
     if missing:
         raise DataError(f"the counts file has nothing under '{missing[0]}'")
-    own = [counts[key] for key in ours["counts"]]
-    shared = torch.stack([each.accuracies[: ours["closed"]["n"]] for each in own])
-    apart = torch.stack([each.apart[: ours["open"]["n"]] for each in own])
-    return _Recomputed(shared.mean(0), apart.mean(0), torch.stack([each.mean() for each in shared]))
+    return Outcome.of([counts[key] for key in ours["counts"]], ours["closed"]["n"], ours["open"]["n"])
 
 
-def _of_cell(cell: Mapping[str, Any], again: _Recomputed) -> Iterator[tuple[str, Any, Any]]:
-    name = f"{cell['column']}, {cell['label']}"
-    closed, opened = closed_interval(again.accuracies), open_interval(again.apart)
-    for kind, found in (("closed", closed), ("open", opened), ("over_seeds", open_interval(again.seeds))):
-        yield from _of_interval(f"{name}: {kind}", cell["ours"][kind], found)
-    told = cell["comparison"]
-    if told is None:
-        return
-    comparison = compare(closed, opened, Figure(**cell["published"]), again.seeds)
-    for word in ("difference", "half", "open", "within_open"):
-        yield f"{name}: {word} of the comparison", told[word], getattr(comparison, word)
-    if told["verdict"] is not None:
-        yield f"{name}: verdict", told["verdict"], comparison.verdict
-
-
-def _of_interval(name: str, told: Mapping[str, Any], found: Interval) -> Iterator[tuple[str, Any, Any]]:
-    for word in ("mean", "half", "n"):
-        value = getattr(found, word)
-        yield f"{name} {word}", told[word], None if math.isnan(value) else value
+def _leaves(name: str, stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _leaves(f"{name}: {key}", stated[key], value)
+        else:
+            yield f"{name}: {key}", stated[key], value

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from handful._io import write_atomically
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
-from handful.paper.results import Cell, Results, Score
-from handful.paper.tables import Lines, markdown
+from handful.paper.report import Block, Heading, Lines, markdown
+from handful.paper.results import Cell, Outcome, Results, Score
 
 FOLDER = "weights"
 MOST_BYTES = 1_500_000
@@ -61,34 +61,37 @@ def _kept(results: Results) -> list[Kept]:
 
 
 def _card(kept: Kept, results: Results, path: Path) -> str:
-    manifest, limits = kept.score.manifest, kept.score.measurement.limits
-    recipe, checkpoint = manifest.recipe, kept.score.measurement.checkpoint
-    rows = []
-    for cell in kept.cells:
-        own = next(score for score in cell.scores if score.folder == kept.score.folder)
-        alone = Cell(cell.row, cell.column, cell.variant, cell.recipe, None, (own,))
-        rows.append((cell.column.title, str(alone.closed), f"± {100 * alone.opened.half:.2f}", f"{alone.closed.n:,}"))
-    seeds = f" --seed {recipe.seed}" if recipe.seed else ""
-    parts = [
-        f"# {kept.name}",
+    manifest, measured = kept.score.manifest, kept.score.measurement
+    recipe, best = manifest.recipe, measured.checkpoint.startswith("best")
+    seed = f" --seed {recipe.seed}" if recipe.seed else ""
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    blocks: list[Block] = [
         f"The {recipe.learner} learner on a {recipe.width} network, trained on {manifest.data} by the recipe "
         f"`{manifest.name}`. {str(manifest.completion).capitalize()}.",
-        markdown(Lines("Accuracy", HEAD, tuple(dict.fromkeys(rows)))),
+        _accuracies(kept),
         f"Accuracies are of classes that training never saw, with 1.96 standard errors over episodes; the open "
-        f"interval is over episodes that share no image. {limits.capitalize()}. Of the run's checkpoints this is "
-        f"`{checkpoint}`{', chosen on validation classes' if checkpoint.startswith('best') else ''}.",
-        "## How to load it",
+        f"interval is over episodes that share no image. {measured.limits.capitalize()}. Of the run's checkpoints this "
+        f"is `{measured.checkpoint}`{', chosen on validation classes' if best else ''}.",
+        Heading("How to load it"),
         f'    handful evaluate {path.name}\n\n    import handful\n    model = handful.load_model("{path.name}")',
-        "## How it was made",
-        f"- `handful train --recipe {manifest.name}{seeds} --out RUN`, or `{results.command}`\n"
+        Heading("How it was made"),
+        f"- `handful train --recipe {manifest.name}{seed} --out RUN`, or `{results.command}`\n"
         f"- data: {manifest.data}, SHA-256 of classes and pixels `{manifest.content}`\n"
-        f"- {kept.score.measurement.episodes_trained:,} episodes at this checkpoint, seed {recipe.seed}; "
-        + ", ".join(f"{name} {version}" for name, version in results.versions.items()),
+        f"- {measured.episodes_trained:,} episodes at this checkpoint, seed {recipe.seed}; {versions}",
         "The recipe in full:",
         "```json\n" + json.dumps(recipe.as_json(), indent=1) + "\n```",
-        "## Limits and licence",
+        Heading("Limits and licence"),
         f"It has seen the training classes of {manifest.data} only, at that data set's image size, and is meant for "
         f"comparing methods: on other images expect much less than the figures above. The weights have the licence of "
         f"handful (MIT); the images that they were trained on have terms of their own.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown(kept.name, blocks)
+
+
+def _accuracies(kept: Kept) -> Lines:
+    rows = []
+    for cell in kept.cells:
+        own = next(score for score in cell.scores if score.folder == kept.score.folder)
+        ours = Outcome.of([own.measurement.counts])
+        rows.append((cell.column.title, str(ours.closed), f"± {100 * ours.opened.half:.2f}", f"{ours.closed.n:,}"))
+    return Lines(HEAD, tuple(dict.fromkeys(rows)))

@@ -13,7 +13,7 @@ from handful.meta.config import Recipe
 from handful.meta.run import build
 from handful.meta.state import TrainingState
 from handful.meta.train import train
-from handful.paper.estimate import stand_in
+from handful.paper.cost import stand_in
 from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import setting_of
 

@@ -1,12 +1,13 @@
-"""Every value of a named recipe with the place that it comes from: a text, released code, or a choice of our own."""
+"""Every value of a named recipe with its source (text, released code, our choice), and what it adds to the authors'."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from handful.meta.config import Option, Recipe
+from handful.paper.recipes.registry import NAMED
 from handful.paper.recipes.settings import NamedRecipe
 
 OFF = {
@@ -69,3 +70,63 @@ def source_of(entry: NamedRecipe, name: str, value: Any) -> str:
     if name in OFF and value == flattened(Recipe()).get(name):
         return OFF[name]
     return DEFAULT
+
+
+_SILENT = {"seed", "episodes", "validate_every", "patience"}
+"""How long and how often: said elsewhere in a report."""
+_PART_OF = {
+    "momentum": "optimiser",
+    "decay": "schedule",
+    "decay_every": "schedule",
+    "average_decay": "average",
+    "average_from": "average",
+}
+"""Values that mean something only together with another, which is named."""
+
+
+def additions(name: str, recipe: Recipe) -> tuple[str, ...]:
+    """In words, every value in which the recipe of this name differs from the authors' of the same row.
+
+    Where the authors have none, the library's defaults stand in for it.
+    """
+    authors = NAMED.get(f"{name.rpartition('/')[0]}/authors")
+    plain = authors.recipe if authors else Recipe()
+    return (*_changes(asdict(recipe), asdict(plain)), *_changes(asdict(recipe.plan), asdict(plain.plan)))
+
+
+def _changes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    changed = {
+        key: value
+        for key, value in ours.items()
+        if value != theirs[key] and key not in _SILENT and not key.startswith("val_")
+    }
+    return [
+        _said(key, value, theirs[key])
+        for key, value in changed.items()
+        if key != "plan" and _PART_OF.get(key) not in changed and _is_used(key, ours)
+    ]
+
+
+def _is_used(key: str, values: dict[str, Any]) -> bool:
+    """Whether a value has any effect: the steps of a schedule have none on a cosine."""
+    return _PART_OF.get(key) != "schedule" or values["schedule"] == "step"
+
+
+def _said(key: str, value: Any, before: Any) -> str:
+    """One difference in words; a field that has none of its own is named."""
+    if key == "options":
+        names = [name for name in {**before, **value} if value.get(name) != before.get(name)]
+        return ", ".join(f"{name} = {value.get(name, 'default')}" for name in names)
+    said = {
+        "augment": f"augmentation ({', '.join(value)})" if key == "augment" else "",
+        "classify": f"a second loss over all training classes (weight {value})",
+        "average": f"averaged weights ({value})",
+        "optimiser": f"{value} in place of {before}",
+        "schedule": f"{value} in place of {before} schedule",
+        "episodes_per_step": f"{value} episodes per update",
+        "rate": f"learning rate {value} in place of {before}",
+    }
+    if value and key in said:
+        return said[key]
+    words = key.replace("_", " ")
+    return f"{words} {value}" if before in (0, 0.0) else f"{words} {value} in place of {before}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from handful.paper import estimate as module
-from handful.paper.estimate import Estimate, estimate, stand_in
+from handful.paper import cost as module
+from handful.paper.cost import Estimate, estimate, stand_in
 from handful.paper.jobs import Departures, Standing, job
 
 

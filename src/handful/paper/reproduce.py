@@ -13,14 +13,12 @@ from handful.errors import DataError
 from handful.meta.engine import CPU, Engine
 from handful.meta.lock import BusyError
 from handful.meta.manifest import Manifest, content_hash, machine, now, versions
-from handful.paper.episode_set import draw_set
-from handful.paper.experiments import Experiment
-from handful.paper.guard import check_splits
-from handful.paper.jobs import AS_IT_IS, Departures, Job, Standing, Until, Watch, advance, job, standing
-from handful.paper.measure import Checkpoint, measure
+from handful.paper.experiments import Column, Experiment, Row
+from handful.paper.jobs import UNCHANGED, Departures, Job, Standing, Until, Watch, job, standing, train_job
 from handful.paper.recipes import NAMED
+from handful.paper.report import minutes_of
 from handful.paper.results import Cell, Results, Score, Sets
-from handful.paper.tables import minutes_told
+from handful.paper.testing import Checkpoint, check_splits, draw_set, measure
 
 Say = Callable[[str], None]
 
@@ -36,7 +34,7 @@ class Options:
     until: Until = "complete"
     wait: bool = False
     """Whether to wait for runs that other processes train; they are left out otherwise."""
-    departures: Departures = AS_IT_IS
+    departures: Departures = UNCHANGED
     test_episodes: int = 10_000
     test_episodes_of: tuple[tuple[str, int], ...] = ()
     """Fewer, the first of them, for recipes whose name contains a word."""
@@ -53,7 +51,7 @@ class Source:
     content: str
 
 
-def conduct(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
+def reproduce(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
     """Train as far as the time allows, then test every run and compare."""
     planned = plan_cells(experiment, options)
     sources, missing = load_sources(planned, say)
@@ -63,11 +61,13 @@ def conduct(experiment: Experiment, options: Options, command: str, say: Say, wa
     cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [why_not(cell, options) for cell, own in planned if not own]
-    absent += [f"{each.name}, seed {each.recipe.seed}: {each.failure}" for each in manifests.values() if each.failure]
-    absent += [
-        f"{each.name}, seed {each.recipe.seed}: trained elsewhere" for each in jobs if each.folder not in manifests
-    ]
+    absent += [f"{each}: {manifests[each.folder].failure}" for each in jobs if _failed(manifests.get(each.folder))]
+    absent += [f"{each}: trained elsewhere" for each in jobs if each.folder not in manifests]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
+
+
+def _failed(manifest: Manifest | None) -> bool:
+    return manifest is not None and bool(manifest.failure)
 
 
 def why_not(cell: Cell, options: Options) -> str:
@@ -83,28 +83,31 @@ Planned = tuple[Cell, tuple[Job, ...]]
 def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
 
-    Rows whose recipes are the same share a run. A cell with another network than its row's has no published number.
+    Rows whose recipes are the same share a run.
     """
-    planned: list[Planned] = []
     folders: dict[str, Path] = {}
-    for row in experiment.rows:
-        for index, column in enumerate(experiment.columns):
-            if row.only is not None and column not in row.only:
-                continue
-            found = False
-            for variant in options.variants:
-                name = row.recipe_name(column, variant)
-                if name is None:
-                    continue
-                found = True
-                made = (job(name, seed, options.out, options.departures) for seed in range(options.seeds))
-                runs = tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in made)
-                width = options.departures.width
-                other = width if width not in (None, NAMED[name].recipe.width) else None  # then it is another row
-                number = None if other else row.numbers[index]
-                planned.append((Cell(row, column, variant, name, number, (), other or ""), runs))
-            if not found and row.numbers[index] is not None:
-                planned.append((Cell(row, column, "", "", row.numbers[index], ()), ()))
+    return [
+        (cell, tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in jobs))
+        for row in experiment.rows
+        for index, column in enumerate(experiment.columns)
+        if row.only is None or column in row.only
+        for cell, jobs in _cells(row, column, index, options)
+    ]
+
+
+def _cells(row: Row, column: Column, index: int, options: Options) -> list[Planned]:
+    """One cell per variant; a cell with another network than its row's has no published number."""
+    planned: list[Planned] = []
+    number, width = row.numbers[index], options.departures.width
+    for variant in options.variants:
+        name = row.recipe_name(column, variant)
+        if name is None:
+            continue
+        jobs = tuple(job(name, seed, options.out, options.departures) for seed in range(options.seeds))
+        other = width if width is not None and width != NAMED[name].recipe.width else ""
+        planned.append((Cell(row, column, variant, name, None if other else number, (), other), jobs))
+    if not planned and number is not None:
+        planned.append((Cell(row, column, "", "", number, ()), ()))
     return planned
 
 
@@ -126,9 +129,8 @@ def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], d
 
 def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]:
     """The distinct runs whose data is there, in the order of their first use; all first seeds come first."""
-    runs = [each for _, own in planned for each in own if each.recipe.data in sources]
-    unique = list({each.folder: each for each in runs}.values())
-    return sorted(unique, key=lambda each: each.recipe.seed)
+    runs = {each.folder: each for _, own in planned for each in own if each.recipe.data in sources}
+    return sorted(runs.values(), key=lambda each: each.recipe.seed)
 
 
 def train_all(
@@ -142,15 +144,16 @@ def train_all(
     for number, each in enumerate(jobs):
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
-        name = f"[{number + 1}/{len(jobs)}] {each.name}, seed {each.recipe.seed}"
-        kind = (share, options.engine, watch, options.until, options.wait)
+        name = f"[{number + 1}/{len(jobs)}] {each}"
+        terms = (share, options.engine, watch, options.until, options.wait)
         try:
-            manifests[each.folder] = advance(each, source.benchmark, source.content, *kind)
+            manifest = manifests[each.folder] = train_job(each, source.benchmark, source.content, *terms)
         except BusyError as error:
             busy.append(str(error))
             say(f"{name}: {error}")
             continue
-        say(f"{name}: {_told(manifests[each.folder])}")
+        changes = f"{manifest.changes}; " if manifest.changes else ""
+        say(f"{name}: {changes}{manifest.completion} (minutes of training: {minutes_of(manifest)})")
     if busy and not manifests:
         raise BusyError(f"All runs are being trained already. {busy[0]}")
     return manifests
@@ -158,11 +161,6 @@ def train_all(
 
 def _ended(standing: Standing, until: Until) -> bool:
     return standing.complete if until == "complete" else standing.over
-
-
-def _told(manifest: Manifest) -> str:
-    changes = f"{manifest.changes}; " if manifest.changes else ""
-    return f"{changes}{manifest.completion} (minutes of training: {minutes_told(manifest)})"
 
 
 def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
