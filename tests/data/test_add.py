@@ -11,8 +11,8 @@ import pytest
 from handful.data import load
 from handful.data.add import add, remove
 from handful.data.download import Remote
+from handful.data.sources import SOURCES
 from handful.data.sources.folder import FolderOptions, read_folder
-from handful.data.sources.registry import SOURCES
 from handful.data.sources.source import Source
 from handful.data.store import check_store, store_path
 from handful.errors import DataError, HandfulError, InvalidOptionError
@@ -226,7 +226,7 @@ def test_two_processes_that_download_the_same_at_once_both_end_well(toy: Web, ro
         from handful.data.sources.source import Source
         from handful.data.download import Remote
         from handful.data.sources.folder import read_folder
-        from handful.data.sources.registry import SOURCES
+        from handful.data.sources import SOURCES
         read = lambda trees: read_folder(trees, FolderOptions(size=8))
         SOURCES['toy'] = Source('toy', 'Toy', 'none', '', read, (Remote('toy.zip', (), md5),))
         print(add('toy', Path(root), mirrors=[mirror]).header.content)

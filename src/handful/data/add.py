@@ -13,8 +13,8 @@ from pathlib import Path
 from handful._io import locked, sweep, write_errors
 from handful.data.archives import Tree, open_tree
 from handful.data.download import fetch
+from handful.data.sources import DRAWN, SOURCES
 from handful.data.sources.folder import FolderOptions, read_folder
-from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.sources.source import Contents, Source
 from handful.data.store import SUFFIX, Header, read_header, store_path, write_store
 from handful.errors import DataError, InvalidOptionError

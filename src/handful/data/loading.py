@@ -12,8 +12,8 @@ from pathlib import Path
 from handful._io import data_root
 from handful.data.add import add
 from handful.data.archives import folder_files
+from handful.data.sources import DRAWN, SOURCES
 from handful.data.sources.folder import FolderOptions
-from handful.data.sources.registry import DRAWN, SOURCES
 from handful.data.store import SUFFIX, open_benchmark, store_path
 from handful.data.table import Benchmark
 from handful.errors import DataError, InvalidOptionError

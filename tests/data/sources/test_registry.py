@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handful.data.add import check_name
-from handful.data.sources.registry import DRAWN, SOURCES
+from handful.data.sources import DRAWN, SOURCES
 
 
 @pytest.mark.parametrize("name", SOURCES)

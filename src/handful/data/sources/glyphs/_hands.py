@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from handful.data.sources.glyphs._alphabets import Characters, gaps_of, join
+from handful.data.sources.glyphs._alphabets import STEPS, Characters, gaps_of, join
 from handful.data.sources.glyphs._dice import FULL_TURN, ONE, Dice, IntArray, rotate
 from handful.data.sources.glyphs._raster import PIXEL, RADII, SIDE, rasterise
-from handful.data.sources.glyphs._strokes import STEPS
 
 _KNOTS = 5
 _LETTER = 35 * PIXEL // 2
