@@ -32,7 +32,8 @@ from tqdm import tqdm
 from benchmarks.own_images_report import FALSE_REJECTION, OURS, plot, report, summary
 from handful import FewShotClassifier, data
 from handful._io import data_root, write_atomically
-from handful.classifier.embedder import Embedder, embed, named_embedder
+from handful.classifier.embedder import Embedder, named_embedder
+from handful.classifier.features import embed
 from handful.classifier.heads import ridge_map
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.data.table import ClassDataset

@@ -227,7 +227,7 @@ def test_folders_that_cannot_be_learnt_from_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No classes in"):
         FewShotClassifier().fit(empty)
     drawing("bar", 0).save(empty / "loose.png")
-    with pytest.raises(DataError, match="1 images, but in no class folder"):
+    with pytest.raises(DataError, match="1 image, but in no class folder"):
         FewShotClassifier().fit(empty)
     lonely = write_folder(tmp_path / "lonely", {"bar": 3})
     with pytest.raises(HandfulError, match="one class only, 'bar'"):

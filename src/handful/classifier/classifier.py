@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from handful.classifier.answers import Answer, Choice, Estimate, Example, Learnt, ScoreEstimate, plain
-from handful.classifier.cache import cache_folder
-from handful.classifier.embedder import Embedded, Embedder, choose_embedder, embed
+from handful.classifier.cache import cache_folder, purge
+from handful.classifier.embedder import AnyEmbedder, candidates, choose_embedder
 from handful.classifier.estimate import estimate, score_estimate
 from handful.classifier.examples import (
     Lam,
@@ -34,8 +34,9 @@ from handful.classifier.examples import (
     uniform_labels,
 )
 from handful.classifier.explain import Explanation, explain, nearest, suggest
+from handful.classifier.features import Embedded, embed
 from handful.classifier.file import read_file, write_file
-from handful.classifier.inputs import Matrix, Picture, are_pictures, labelled_pictures, pictures
+from handful.classifier.inputs import Matrix, Picture, are_pictures, as_list, is_nothing, labelled_pictures, pictures
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
 from handful.errors import InvalidOptionError, NotEnoughImagesError
@@ -50,12 +51,15 @@ def _changing(clf: FewShotClassifier) -> threading.RLock:
         return _LOCKS.setdefault(clf, threading.RLock())
 
 
-class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
     Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
-    handful), "photographs" (`pip install 'handful[images]'`), the path of a run of `handful train`, a network, or an
-    `ImageEmbedding`. `cache` remembers features on disk: True (the user's cache folder), a folder, or False.
+    handful), "photographs" or "photographs-large" (`pip install 'handful[images]'`), the path of a run of `handful
+    train`, a network by name ("timm:NAME", "hf:NAME", "open_clip:NAME/WEIGHTS", "onnx:FILE"), several of these joined
+    with "+", a network, or an `ImageEmbedding`. "auto:A,B" fits with each and keeps the one that leave-one-out finds
+    most likely. `device` is where networks run; `cache` remembers features on disk: True (the user's cache folder), a
+    folder, or False.
 
     `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
     treats all classes as equally likely however many examples each has; without it the ridge learner follows their
@@ -67,7 +71,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     that every answer belongs to one version, and a change that fails is noticed by nobody else.
     """
 
-    _embedder: Embedder | None
+    _embedder: AnyEmbedder | None
     _state: State
     learnt_: Learnt
     """What the last `fit` or `partial_fit` took in, and which images were known already."""
@@ -81,6 +85,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         balance: bool = True,
         tune_limit: int = 300,
         cache: bool | str | Path = True,
+        device: str = "cpu",
     ) -> None:
         self.embedding = embedding
         self.learner = learner
@@ -88,11 +93,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.balance = balance
         self.tune_limit = tune_limit
         self.cache = cache
+        self.device = device
 
     def fit(self, X: Any, y: Any = None) -> FewShotClassifier:
         """Learn, forgetting what was learnt before.
 
-        X is a folder of class folders; or, with labels y, a list of paths, Pillow images or arrays, an array or
+        X is a folder of class folders, or one with such folders in train/ and test/, of which train/ is learnt; a CSV
+        file of paths and labels; or, with labels y, a list of paths, Pillow images or arrays, an array or
         tensor of images with pixels in uint8 or [0, 1], or features (n, e).
         """
         new = copy.copy(self)
@@ -130,11 +137,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Remove examples exactly, as if they had never been learnt: by position, class, image or digest.
 
         Positions count from 0 in the order of learning. An image is found by its content, whatever its name is now, or
-        else by the name under which it was learnt. Digests are those of `examples_`.
+        else by the name under which it was learnt. Digests are those of `examples_`. The cache forgets the images too.
         """
         check_is_fitted(self)
         with _changing(self):
-            self._state = self._state.remove(_rows(self._state, "forget", index, label, image, digest))
+            rows = _rows(self._state, "forget", index, label, image, digest)
+            state = self._state.remove(rows)
+            if self._embedder is not None:
+                purge(cache_folder(self.cache), [self._state.sources[row].digest for row in rows])
+            self._state = state
         return self
 
     def relabel(
@@ -198,6 +209,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return answers
 
+    def transform(self, X: Any) -> Matrix:
+        """The features (n, e) of images, each row of length 1; features are returned as they are."""
+        return self._features(X)
+
     def decision_function(self, X: Any) -> Matrix:
         """Scores (q, way); for two classes, the score of the second over that of the first, (q,)."""
         now = self.snapshot()
@@ -231,10 +246,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return answers
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy on labelled examples, which may be a folder of class folders."""
+        """Accuracy on labelled examples, which may be a folder of class folders or one that has them in test/."""
         if are_pictures(X):
-            X, y = labelled_pictures(X, y)
-            X = self._embedded(X, first=False).features if self.__sklearn_is_fitted__() else X
+            check_is_fitted(self)
+            found = labelled_pictures(X, y, "test")
+            X, y = self._embedded(found.pictures).features, found.labels
         return float(super().score(X, y, sample_weight))
 
     @property
@@ -297,11 +313,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         export(Path(path), now._state, now._embedder)
 
     @classmethod
-    def load(cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True) -> FewShotClassifier:
+    def load(
+        cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True, device: str = "cpu"
+    ) -> FewShotClassifier:
         """The classifier of a file; `embedding` is for one that was made with a network of your own."""
-        state, embedder = read_file(Path(path), embedding)
+        state, embedder = read_file(Path(path), embedding, device)
         options = state.options
-        name = "auto" if embedder is None else embedder.origin if embedder.kind == "run" else embedder.kind
+        name = "auto" if embedder is None else embedder.name
         loaded = cls(
             name if embedding is None else embedding,
             options.learner,
@@ -309,6 +327,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             balance=options.balance,
             tune_limit=options.tune_limit,
             cache=cache,
+            device=device,
         )
         loaded._state, loaded._embedder = state, embedder
         loaded.n_features_in_ = state.features.shape[1]
@@ -350,10 +369,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def embedding_(self) -> str:
         """The embedding in use, by kind and origin; 'features' for a classifier that was fitted to features."""
         check_is_fitted(self)
-        if self._embedder is None:
-            return "features"
-        origin = self._embedder.origin
-        return self._embedder.kind + (f" ({origin})" if origin not in ("", self._embedder.kind) else "")
+        return "features" if self._embedder is None else str(self._embedder)
 
     @property
     def has_thumbnails_(self) -> bool:
@@ -378,16 +394,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any) -> Matrix:
         check_is_fitted(self)
+        if is_nothing(X) and self._embedder is not None:
+            return np.zeros((0, self._state.features.shape[1]))
         if are_pictures(X):
-            X = self._embedded(pictures(X), first=False).features
+            X = self._embedded(pictures(X)).features
         features: Matrix = validate_data(self, X, reset=False, dtype=np.float64)
         return features
 
     def _examples(self, X: Any, y: Any, first: bool) -> tuple[Matrix, NDArray[Any], tuple[Source, ...]]:
         sources: tuple[Source, ...] | None = None
         if are_pictures(X):
-            found, y = labelled_pictures(X, y)
-            embedded = self._embedded(found, first)
+            found = labelled_pictures(X, y)
+            y = found.labels
+            if first:
+                embedded = self._best_embedded(found.pictures, y)
+            else:
+                embedded = self._embedded(found.pictures, thumbnails=True)
             X, sources = embedded.features, embedded.sources
         features, labels = validate_data(self, X, uniform_labels(y), reset=first, dtype=np.float64)
         check_classification_targets(labels)
@@ -397,14 +419,27 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sources or tuple(Source("", hashlib.sha256(row.tobytes()).hexdigest()) for row in features),
         )
 
-    def _embedded(self, found: Sequence[Picture], first: bool) -> Embedded:
-        if first:
-            self._embedder = choose_embedder(self.embedding, found)
+    def _best_embedded(self, found: Sequence[Picture], labels: Any) -> Embedded:
+        """By the embedding that was asked for or, of several, the one that leave-one-out finds most likely."""
+        embedders = [choose_embedder(each, found, self.device) for each in candidates(self.embedding)]
+        done = [embed(found, each, cache_folder(self.cache)) for each in embedders]
+        options = Options(self.learner, self.lam, self.balance, self.tune_limit)
+
+        def loss(number: int) -> float:
+            return fit_state(
+                options, done[number].features, np.asarray(uniform_labels(as_list(labels))), done[number].sources
+            ).loss
+
+        best = min(range(len(done)), key=loss) if len(done) > 1 else 0
+        self._embedder = embedders[best]
+        return done[best]
+
+    def _embedded(self, found: Sequence[Picture], thumbnails: bool = False) -> Embedded:
         if self._embedder is None:
             raise InvalidOptionError(
                 "This classifier was fitted to features, so it has no embedding for images. Give features here too."
             )
-        return embed(found, self._embedder, cache_folder(self.cache))
+        return embed(found, self._embedder, cache_folder(self.cache), thumbnails=thumbnails)
 
 
 def _rows(state: State, verb: str, index: Any, label: Any, image: Any, digest: str | None) -> list[int]:

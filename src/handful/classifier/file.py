@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from handful import __version__
-from handful.classifier.embedder import Embedder, choose_embedder, named_embedder, trained_embedder
+from handful.classifier.embedder import (
+    PACKAGED,
+    AnyEmbedder,
+    Embedder,
+    Joined,
+    backbone_embedder,
+    choose_embedder,
+    named_embedder,
+    trained_embedder,
+)
 from handful.classifier.examples import Options, Source, State
 from handful.classifier.heads import maker
 from handful.embeddings.preprocessing import preprocessing_from_json
@@ -22,10 +31,12 @@ from handful.meta.run import TrainedModel, trained_model
 from handful.solvers.factor import restored_factor
 
 KIND = "classifier"
+MOST_PARTS = 8
+"""Embeddings that a file may join."""
 LABELS = {"U": str, "i": int, "u": int, "f": float, "b": bool}
 
 
-def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: bool) -> None:
+def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnails: bool) -> None:
     """Write a classifier whole or not at all."""
     if state.classes.dtype.kind not in LABELS and not all(isinstance(each, str) for each in state.classes):
         raise InvalidOptionError(
@@ -65,7 +76,7 @@ def write_file(path: Path, state: State, embedder: Embedder | None, thumbnails: 
     write_checkpoint(path, tensors, facts)
 
 
-def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None]:
+def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[State, AnyEmbedder | None]:
     """The classifier of a file. `embedding` is needed where the file was made with a network of the user's."""
     if not path.is_file():
         raise CheckpointError(f"There is no classifier {path}.")
@@ -84,7 +95,7 @@ def read_file(path: Path, embedding: Any = None) -> tuple[State, Embedder | None
         )
     try:
         state = _state(tensors, facts)
-        embedder = _embedder(tensors, facts["embedding"], embedding, path)
+        embedder = _embedder(tensors, facts["embedding"], embedding, path, device)
     except (CheckpointError, InvalidOptionError, DataError):
         raise
     except (HandfulError, KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
@@ -158,7 +169,9 @@ def _matrix(tensor: Tensor) -> NDArray[np.float64]:
     return tensor.numpy()
 
 
-def _embedding_facts(embedder: Embedder) -> dict[str, Any]:
+def _embedding_facts(embedder: AnyEmbedder) -> dict[str, Any]:
+    if isinstance(embedder, Joined):
+        return {"kind": "joined", "name": embedder.name, "parts": [_embedding_facts(part) for part in embedder.parts]}
     trained = embedder.trained
     return {
         "kind": embedder.kind,
@@ -171,39 +184,65 @@ def _embedding_facts(embedder: Embedder) -> dict[str, Any]:
     }
 
 
-def _embedding_tensors(embedder: Embedder | None) -> dict[str, Tensor]:
-    if embedder is None or embedder.trained is None:
-        return {}
-    return {f"embedding.{name}": value for name, value in embedder.trained.model.state_dict().items()}
+def _embedding_tensors(embedder: AnyEmbedder | None) -> dict[str, Tensor]:
+    return {
+        f"{prefix}{name}": value
+        for prefix, part in _parts(embedder)
+        if part.trained is not None
+        for name, value in part.trained.model.state_dict().items()
+    }
+
+
+def _parts(embedder: AnyEmbedder | None) -> list[tuple[str, Embedder]]:
+    """Each part of an embedding with the prefix of its tensors' names."""
+    if isinstance(embedder, Joined):
+        return [(f"embedding.{number}.", part) for number, part in enumerate(embedder.parts)]
+    return [] if embedder is None else [("embedding.", embedder)]
 
 
 def _embedder(
-    tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None, embedding: Any, path: Path
-) -> Embedder | None:
+    tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None, embedding: Any, path: Path, device: str
+) -> AnyEmbedder | None:
     if facts is None:
         return None
-    wanted = preprocessing_from_json(facts["preprocessing"])
+    if facts["kind"] != "joined":
+        return _single_embedder(tensors, facts, "embedding.", embedding, path, device)
+    if not 2 <= len(facts["parts"]) <= MOST_PARTS:
+        raise ValueError(f"its embedding has {len(facts['parts'])} parts")
+    parts = tuple(
+        _single_embedder(tensors, part, f"embedding.{number}.", None, path, device)
+        for number, part in enumerate(facts["parts"])
+    )
+    return Joined(parts, str(facts["name"]))
+
+
+def _single_embedder(
+    tensors: Mapping[str, Tensor], facts: Mapping[str, Any], prefix: str, embedding: Any, path: Path, device: str
+) -> Embedder:
+    wanted, origin = preprocessing_from_json(facts["preprocessing"]), str(facts["origin"])
+    found: AnyEmbedder
     if facts["kind"] in ("characters", "run"):
-        found = trained_embedder(_trained(tensors, facts), facts["kind"], str(facts["origin"]))
+        found = trained_embedder(_trained(tensors, facts, prefix), facts["kind"], origin, device)
     elif facts["kind"] == "photographs":
-        found = named_embedder("photographs")
+        found = named_embedder("photographs", device)
+    elif facts["kind"] == "named":
+        found = named_embedder(origin, device) if origin in PACKAGED else backbone_embedder(origin, device)
     elif embedding is None:
         raise CheckpointError(
             f"{path} was made with a network of your own ('{facts['origin']}'), which the file does not hold. "
             f"Load it with FewShotClassifier.load(path, embedding=...)."
         )
     else:
-        found = choose_embedder(embedding, ())
-    if found.digest != facts["digest"] or found.preprocessing != wanted:
+        found = choose_embedder(embedding, (), device)
+    if not isinstance(found, Embedder) or found.digest != facts["digest"] or found.preprocessing != wanted:
         raise CheckpointError(
             f"{path} was made with another embedding ('{facts['origin']}', {str(facts['digest'])[:12]}...) than the "
-            f"one at hand ('{found.origin}', {found.digest[:12]}...), so its examples mean nothing to it. "
+            f"one at hand ('{found.name}', {found.digest[:12]}...), so its examples mean nothing to it. "
             f"Fit the classifier again, or bring the embedding that it was made with."
         )
     return found
 
 
-def _trained(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> TrainedModel:
-    prefix = "embedding."
+def _trained(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], prefix: str) -> TrainedModel:
     weights = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     return trained_model(weights, facts["recipe"], facts["image_shape"], facts["episodes"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,11 +38,25 @@ class Picture:
         if self.content is not None:
             return self.content
         try:
+            if not stat.S_ISREG(os.stat(self.name).st_mode):  # a pipe would be waited for, a device has no end
+                raise DataError("is not a regular file")
             return Blob(self.name).read()
+        except ValueError as error:
+            raise DataError(f"The path {self.name!r} cannot be one of a file: {error}.") from error
         except OSError as error:
             raise DataError(f"The image {self.name} cannot be read: {error.strerror or error}.") from error
         except DataError as error:
             raise DataError(f"The image {self.name} {str(error).rstrip('.')}.") from error
+
+
+class UnreadableImagesError(DataError):
+    """Some of the images that were given cannot be read: `reasons` by position."""
+
+    def __init__(self, reasons: Mapping[int, str], total: int) -> None:
+        self.reasons = dict(reasons)
+        some = list(self.reasons.values())
+        more = f" (and {len(some) - 1} more of {total} images)" if len(some) > 1 else ""
+        super().__init__(f"{some[0].rstrip('.')}{more}.")
 
 
 def pixels_of(picture: Picture, content: bytes, decoding: Decoding) -> NDArray[np.uint8]:
@@ -59,6 +76,7 @@ def thumbnail(picture: Picture, content: bytes) -> bytes:
 
 def are_pictures(X: Any) -> bool:
     """Whether this is one or several images in any form that `pictures` takes, rather than features."""
+    X = as_list(X)
     if isinstance(X, str | Path | Image.Image):
         return True
     if isinstance(X, torch.Tensor | np.ndarray):
@@ -66,21 +84,36 @@ def are_pictures(X: Any) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and _all(X)
 
 
+def is_nothing(X: Any) -> bool:
+    """Whether this is an empty list or the like: no images, or no features."""
+    X = as_list(X)
+    return (isinstance(X, list | tuple) and not X) or (isinstance(X, np.ndarray) and X.shape == (0,))
+
+
+def as_list(X: Any) -> Any:
+    """A column of a data frame (pandas, polars) as a list; all else as it is."""
+    return X.to_list() if hasattr(X, "to_list") and getattr(X, "ndim", 1) == 1 else X
+
+
 def _all(items: Any) -> bool:
     arrays = np.ndarray, torch.Tensor
     return len(items) > 0 and all(
-        isinstance(item, str | Path | bytes | Image.Image) or (isinstance(item, arrays) and item.ndim in (2, 3))
+        isinstance(item, str | Path | bytes | Image.Image | Picture)
+        or (isinstance(item, arrays) and item.ndim in (2, 3))
         for item in items
     )
 
 
 def pictures(X: Any) -> list[Picture]:
     """The images: of a file, of a folder, or of a list of paths, files' bytes, Pillow images, arrays or tensors."""
+    X = as_list(X)
     if isinstance(X, str | Path):
         path = Path(X)
-        files = _files(path) if path.is_dir() else [path]
+        if not path.is_dir():
+            return [Picture(str(path))]
+        files, skipped = _files(path)
         if not files:
-            raise DataError(f"There is no image in the folder {path}.")
+            raise DataError(f"There is no image in the folder {path}.{_because(skipped)}")
         return [Picture(str(file)) for file in files]
     if isinstance(X, Image.Image):
         X = [X]
@@ -89,51 +122,167 @@ def pictures(X: Any) -> list[Picture]:
     return [_picture(item, number) for number, item in enumerate(X)]
 
 
-def labelled_pictures(X: Any, y: Any) -> tuple[list[Picture], Any]:
-    """Pictures with their labels: those given, or the names of the class folders."""
+Part = Literal["train", "test"]
+_PARTS: dict[str, Part] = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing", "val", "valid", "validation"), "test"),
+}
+"""Folders that hold the class folders of one part of a data set."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Pictures with their labels, what was left out, and the folder that they come from."""
+
+    pictures: list[Picture]
+    labels: Any
+    skipped: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    """Files that were not used, by the reason."""
+    folder: Path | None = None
+    """The folder of the class folders: the one given, or its train or test folder."""
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line for each reason to leave files out, with their number and one of them."""
+        return [
+            f"{count_of(len(files), 'file')} skipped: {reason}, for example {files[0]}"
+            for reason, files in self.skipped.items()
+        ]
+
+
+def labelled_pictures(X: Any, y: Any, part: Part = "train") -> Labelled:
+    """Pictures with their labels: those given, the names of the class folders, or the rows of a table."""
     if y is not None:
-        return pictures(X), y
+        return Labelled(pictures(X), y)
     if isinstance(X, str | Path):
-        return class_folders(Path(X))
-    raise InvalidOptionError("Images need labels: fit(images, labels). Only a folder of class folders has its own.")
+        path = Path(X)
+        return _table(path) if path.suffix.lower() == ".csv" and path.is_file() else class_folders(path, part)
+    raise InvalidOptionError(
+        "Images need labels: fit(images, labels). Only a folder of class folders, or a CSV file, has its own."
+    )
 
 
-def class_folders(folder: Path) -> tuple[list[Picture], NDArray[np.str_]]:
-    """The images of a folder with one subfolder per class, and their labels."""
+def class_folders(folder: Path, part: Part = "train") -> Labelled:
+    """The images of a folder with one subfolder per class; of one with train and test folders, those of the part."""
     if not folder.is_dir():
         if not folder.exists():
             raise DataError(f"There is no folder {folder}.")
         raise DataError(f"{folder} is not a folder. Labels are needed with anything but a folder of class folders.")
-    classes = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-    found = {each.name: _files(each) for each in classes}
-    if not found:
-        loose = len(_files(folder))
-        hint = f"It has {loose} images, but in no class folder." if loose else "It has no folder in it."
+    folder = _part_of(folder, part)
+    classes = _subfolders(folder)
+    listed = {each.name: _files(each) for each in classes}
+    skipped: dict[str, list[Path]] = {}
+    for _, left_out in listed.values():
+        for reason, files in left_out.items():
+            skipped.setdefault(reason, []).extend(files)
+    loose = [path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in extensions()]
+    if not listed:
+        hint = (
+            f"It has {count_of(len(loose), 'image')}, but in no class folder." if loose else "It has no folder in it."
+        )
         raise DataError(f"No classes in {folder}: expected one folder for each class, with its images. {hint}")
-    empty = [name for name, files in found.items() if not files]
+    empty = [name for name, (files, _) in listed.items() if not files]
     if empty:
         raise DataError(
-            f"{len(empty)} of the {len(found)} class folders in {folder} hold no image, for example '{empty[0]}'. "
-            f"Add images to it or remove it."
+            f"{len(empty)} of the {len(listed)} class folders in {folder} hold no image, for example '{empty[0]}'."
+            f"{_because(listed[empty[0]][1])} Add images to it or remove it."
         )
-    labels = np.array([name for name, files in found.items() for _ in files])
-    return [Picture(str(file)) for files in found.values() for file in files], labels
+    if loose:
+        skipped["beside the class folders, not in one"] = sorted(loose)
+    labels = np.array([name for name, (files, _) in listed.items() for _ in files])
+    found = [Picture(str(file)) for files, _ in listed.values() for file in files]
+    return Labelled(found, labels, skipped, folder)
 
 
-def _files(folder: Path) -> list[Path]:
-    readable = extensions()
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in readable and path.is_file() and not _hidden(path, folder)
+def _part_of(folder: Path, part: Part) -> Path:
+    """The folder's subfolder for a part, if all of its subfolders are such parts and hold class folders."""
+    parts: dict[Part, list[Path]] = {"train": [], "test": []}
+    for each in _subfolders(folder):
+        kind = _PARTS.get(each.name.lower())
+        if kind is None or not _subfolders(each):
+            return folder
+        parts[kind].append(each)
+    # test before validation
+    return (
+        min(parts[part], key=lambda each: (not each.name.lower().startswith("t"), each.name)) if parts[part] else folder
     )
 
 
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+PATHS, LABELS = ("path", "image", "file", "filename", "filepath"), ("label", "class", "category", "target")
+"""Names of the columns of a table."""
+
+
+def _table(path: Path) -> Labelled:
+    """A CSV file of paths and labels; relative paths are looked for beside the file, then in the current folder."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, csv.Error) as error:
+        raise DataError(f"The table {path} cannot be read: {error}.") from error
+    head = [cell.strip().lower() for cell in rows[0]] if rows else []
+    columns = [next((i for i, cell in enumerate(head) if cell in names), -1) for names in (PATHS, LABELS)]
+    if -1 not in columns:
+        rows = rows[1:]
+    elif len(head) == 2:
+        columns = [0, 1]
+    if -1 in columns or not rows or any(len(row) <= max(columns) for row in rows):
+        raise DataError(f"The table {path} needs two columns, path and label, in every row; its first line is {head}.")
+    beside = path.parent
+    found = [
+        Picture(str(beside / row[columns[0]] if (beside / row[columns[0]]).exists() else row[columns[0]]))
+        for row in rows
+    ]
+    return Labelled(found, np.array([row[columns[1]] for row in rows]))
+
+
+def _files(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
+    """The images below a folder, and the files that are none, by the reason."""
+    readable = extensions()
+    found: list[Path] = []
+    skipped: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            continue
+        reason = _reason(path, folder, readable)
+        if reason:
+            skipped.setdefault(reason, []).append(path)
+        else:
+            found.append(path)
+    return found, skipped
+
+
+def _reason(path: Path, folder: Path, readable: frozenset[str]) -> str:
+    """Why a file is no image to learn from; empty if it is one."""
+    suffix = path.suffix.lower()
+    if any(part.startswith(".") for part in path.relative_to(folder).parts):
+        return "hidden"
+    if not path.is_file():
+        return "a broken link, a pipe or a device"
+    if suffix in readable:
+        return ""
+    if suffix in (".heic", ".heif", ".hif"):
+        return "HEIC needs pip install pillow-heif"
+    return f"{suffix} is no image format" if suffix else "no extension"
+
+
+def _because(skipped: Mapping[str, Sequence[Path]]) -> str:
+    told = "; ".join(f"{count_of(len(files), 'file')}: {reason}" for reason, files in skipped.items())
+    return f" Skipped {told}." if told else ""
+
+
+def count_of(number: int, thing: str) -> str:
+    """A number of things in words: "1 image", "2 images", "3 classes"."""
+    plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else plural}"
 
 
 def _picture(item: Any, number: int) -> Picture:
+    if isinstance(item, Picture):
+        return item
     if isinstance(item, str | Path):
         if Path(item).is_dir():
             raise DataError(f"{item} is a folder, but an image was expected. Give the folder alone, or its images.")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from handful.classifier.embedder import Embedder
+from handful.classifier.embedder import AnyEmbedder, Embedder, torch_network
 from handful.classifier.examples import State
 from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError, HandfulError, InvalidOptionError
@@ -66,8 +66,13 @@ class Prepare(nn.Module):
         return (images - self.mean) / self.std
 
 
-def export(path: Path, state: State, embedder: Embedder | None) -> None:
+def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
     """Write the graph, once it has been found to agree with PyTorch; its metadata name classes and preprocessing."""
+    if embedder is not None and not isinstance(embedder, Embedder):
+        raise InvalidOptionError(
+            f"The embedding {embedder} takes each image in several sizes, which one graph cannot do. Fit with a single "
+            f"embedding to export."
+        )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise DataError(f"Exporting to ONNX needs {', '.join(missing)}. Type pip install 'handful[onnx]'.")
@@ -89,12 +94,13 @@ def export(path: Path, state: State, embedder: Embedder | None) -> None:
 
 
 def _module(embedder: Embedder) -> nn.Module:
-    if not isinstance(embedder.network, nn.Module):
+    network = torch_network(embedder)
+    if network is None:
         raise InvalidOptionError(
             f"The embedding '{embedder.origin or embedder.network!r}' is a function, which cannot be exported. "
             f"Wrap it in an nn.Module."
         )
-    return embedder.network
+    return network.cpu()
 
 
 def _sample(state: State, embedder: Embedder | None, n: int) -> Tensor:

