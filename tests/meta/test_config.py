@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from handful.data.augment import AUGMENTATIONS
+from handful.embeddings.conv4 import NORMS
+from handful.embeddings.registry import EMBEDDINGS
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.meta.config import Plan, Recipe, recipe_from_json
 
@@ -14,6 +17,18 @@ from handful.meta.config import Plan, Recipe, recipe_from_json
 def test_a_recipe_survives_json() -> None:
     recipe = Recipe(learner="lrd2", options={"lam": 1.0, "learn_lam": True}, val_ways=(5, 20), plan=Plan(rate=0.1))
     assert recipe_from_json(json.loads(json.dumps(recipe.as_json()))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("field", "registry"),
+    [("width", EMBEDDINGS), ("norm", NORMS), ("augment", AUGMENTATIONS)],
+    ids=["width", "norm", "augment"],
+)
+def test_a_choice_is_that_of_its_registry(field: str, registry: dict[str, Any]) -> None:
+    """Recipes spell choices out, because the command line shows them without importing torch."""
+    choice = get_type_hints(Recipe)[field]
+    literal = choice if field != "augment" else get_args(choice)[0]
+    assert get_args(literal) == tuple(registry)
 
 
 def test_a_field_of_a_later_version_is_refused_by_name() -> None:

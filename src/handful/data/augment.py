@@ -120,6 +120,10 @@ class Compose(Transform):
         return images
 
 
+AUGMENTATIONS: dict[str, Transform] = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
+"""Those that a recipe can name: the only list of them."""
+
+
 def grey_weights(nhwc: Tensor) -> Tensor:
     """The channels' weights in a pixel's grey: luma by ITU-R 601, or a mean where the channels are not three."""
     channels = nhwc.shape[-1]

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
 from handful._io import from_json, parse_json, read_json, write_atomically
-from handful.data.augment import Compose, Crop, Flip, Jitter
+from handful.data.augment import AUGMENTATIONS, Compose
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
@@ -32,7 +32,6 @@ from handful.meta.model import FewShotModel
 from handful.meta.state import Scores, TrainingState, model_tensors, require_alike
 from handful.meta.train import Progress, episode_seed, seeded, train
 
-_TRANSFORMS = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
 _FRESH = 0xF4E5
 """Sets the seeds of fresh validation episodes apart from those of training."""
 LARGEST = 1024
@@ -219,7 +218,7 @@ def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
     shape = RandomShots(
         recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
     )
-    transform = Compose(tuple(_TRANSFORMS[name] for name in recipe.augment)) if recipe.augment else None
+    transform = Compose(tuple(AUGMENTATIONS[name] for name in recipe.augment)) if recipe.augment else None
     return EpisodeSampler(benchmark.train, shape, recipe.seed, transform=transform)
 
 
