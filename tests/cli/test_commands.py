@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from handful.cli import main
+
 SMALL = ["--data", "glyphs", "--width", "32C", "--way", "5", "--images-per-class", "6", "--max-shot", "3"]
 QUICK = [*SMALL, "--val-episodes", "20", "--validate-every", "20", "--threads", "1"]
 
@@ -177,3 +179,12 @@ def test_the_demonstration_writes_a_report_with_its_table(tmp_path: Path) -> Non
     )
     assert trained["mean"] - trained["ci95"] > untrained["mean"] + untrained["ci95"]
     assert trained["mean"] - trained["ci95"] > pixels["mean"] + pixels["ci95"]
+
+
+def test_recipes_are_listed_by_words_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "cifar-fs", "R2D2-64C", "/authors"]) == 0
+    *lines, count = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("cifar-fs/r2d2-64C") for line in lines)
+    assert count.startswith(f"{len(lines)} of ")
+    assert main(["recipes", "cifar-fs", "r3d3"]) == 2
+    assert "'cifar-fs' and 'r3d3'" in capsys.readouterr().err

@@ -11,29 +11,33 @@ from tyro.conf import Positional
 class Recipes:
     """List the named recipes; train one with: handful train --recipe NAME --out FOLDER."""
 
-    part: Positional[str] = ""
-    """Only recipes whose name contains this."""
+    words: Positional[tuple[str, ...]] = ()
+    """Only recipes whose name contains all of these, for example: handful recipes cifar-fs r2d2 authors."""
     show: str = ""
-    """Print every value of this recipe, with the place that it comes from."""
+    """Show every value of this recipe, with its source: the paper's text, released code, or our choice."""
 
     def run(self) -> int:
         """Print a line for each recipe, or for each value of one."""
-        if self.show:
-            return _show(self.show)
-        from handful.errors import InvalidOptionError
-        from handful.paper.recipes import NAMED
+        return _show(self.show) if self.show else _list(self.words)
 
-        chosen = {name: entry for name, entry in NAMED.items() if self.part in name}
-        if not chosen:
-            raise InvalidOptionError(
-                f"No recipe's name contains '{self.part}'. `handful recipes` lists all {len(NAMED)}."
-            )
-        width = max(map(len, chosen))
-        for name, entry in chosen.items():
-            recipe = entry.recipe
-            size = recipe.way * recipe.images_per_class
-            print(f"{name:<{width}}  {entry.about}; {recipe.way}-way episodes of {size} images")
-        return 0
+
+def _list(words: tuple[str, ...]) -> int:
+    from handful.errors import InvalidOptionError
+    from handful.paper.recipes import NAMED
+
+    chosen = {name: entry for name, entry in NAMED.items() if all(word.lower() in name.lower() for word in words)}
+    if not chosen:
+        raise InvalidOptionError(
+            f"No recipe's name contains {' and '.join(map(repr, words))}. `handful recipes` lists all {len(NAMED)}."
+        )
+    width = max(map(len, chosen))
+    for name, entry in chosen.items():
+        recipe = entry.recipe
+        size = recipe.way * recipe.images_per_class
+        print(f"{name:<{width}}  {entry.about}; {recipe.way}-way episodes of {size} images")
+    more = "" if words else " Narrow them with words of their names, for example: handful recipes cifar-fs r2d2"
+    print(f"{len(chosen)} of {len(NAMED)} recipes.{more}")
+    return 0
 
 
 def _show(name: str) -> int:

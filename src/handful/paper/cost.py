@@ -109,17 +109,23 @@ class Estimate:
         if self.done.complete:
             return f"complete at {self.done.episodes:,} episodes"
         about = "about " if self.rough else ""
-        each = "" if self.rough else f", {self.update:.2g} s per update"
-        each += f", {self.validation:.2g} s per validation" if self.validation and not self.rough else ""
+        each = "" if self.rough else f", {_seconds(self.update)} per update"
+        each += f", {_seconds(self.validation)} per validation" if self.validation and not self.rough else ""
         part = f"{self.done.episodes:,} of {self.end:,} episodes done{each}"
         return f"{about}{duration(self.seconds)} to go ({part}); GPU about {duration(3600 * self.gpu_hours)} in all"
 
 
 def duration(seconds: float) -> str:
-    """A time in seconds, minutes or hours."""
+    """A time in seconds, minutes, hours or days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:,.0f} days"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 # Measurements

@@ -120,6 +120,7 @@ def _maml(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
         "plan.schedule": f"{code}maml.py: Adam at one rate",
         "plan.episodes_per_step": paper,
         "plan.validate_every": f"{code}main.py, SAVE_INTERVAL",
+        "plan.statistics": "no effect: MAML normalises each episode by itself",
         "plan.clip_value": f"{code}maml.py: +-10 of a loss that is N Q / K times ours",
     }
     recipe = single_shot("maml", data, way, shot, query, width, plan, options)

@@ -25,6 +25,7 @@ COMMON: dict[str, str] = {
     "min_shot": "the original trains a model for each number of shots",
     "max_shot": "the original trains a model for each number of shots",
     "options.way": "the ways of the row's test",
+    "plan.statistics": "the original passes all images of an update through the network in one batch",
     "val_ways": "the ways of the row's test",
     "val_shots": "the shots of the row's test",
     "val_query": "our choice: 15 per class, as most originals test",
@@ -209,6 +210,7 @@ def anil(shot: int) -> NamedRecipe:
     recipe = single_shot("anil", "mini-imagenet", 5, shot, 15, "plain-32C", constant_plan(30_000, 4), options)
     fields = "width way images_per_class options.steps options.test_steps options.rate plan.episodes plan.rate"
     sources = dict.fromkeys([*fields.split(), "plan.schedule", "plan.episodes_per_step"], raghu)
+    sources["plan.statistics"] = "our choice: one pass for all episodes of an update is faster"
     return NamedRecipe(recipe, "as its authors train it", COMMON | sources)
 
 

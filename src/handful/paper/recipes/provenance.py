@@ -22,6 +22,7 @@ OFF = {
     "plan.average": "none",
     "plan.average_decay": "not used without an average",
     "plan.average_from": "not used without an average",
+    "plan.statistics": "not used with one episode per update",
     "plan.clip": "none",
     "plan.clip_value": "none",
 }
