@@ -214,12 +214,11 @@ def test_a_device_is_refused_and_a_large_sparse_file_is_not_read(tmp_path: Path)
         "-Infinity",
         "NaN",
         '{"a": [18446744073709551616]}',
-        r'{"\ud800": 1}',
         b'"\xff"',
         b"\x00",
         "",
     ],
-    ids=["deep", "deeper-than-ours", "digits", "overflow", "infinity", "nan", "65-bits", "half", "0xff", "nul", "none"],
+    ids=["deep", "deeper-than-ours", "digits", "overflow", "infinity", "nan", "65-bits", "0xff", "nul", "none"],
 )
 def test_hostile_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any: messages differ)

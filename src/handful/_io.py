@@ -18,7 +18,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
-from handful.errors import CheckpointError, DataError
+from handful.errors import CheckpointError, DataError, InvalidOptionError
 
 try:
     import fcntl
@@ -49,6 +49,8 @@ def replacing(path: Path) -> Iterator[Path]:
     written, and a link stays a link: the file that it points to is replaced.
     """
     target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InvalidOptionError(f"{path} is a folder. Name a file to write.")
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_files(target)
     temporary, handle, mode = _create_beside(target)
@@ -196,9 +198,7 @@ def parse_json(text: bytes | str) -> Any:
         if not level:
             return parsed
         for each in level:
-            if isinstance(each, str):
-                each.encode()  # half of a surrogate pair is no text
-            elif isinstance(each, int | float) and not (math.isfinite(each) and abs(each) < 2**64):
+            if isinstance(each, int | float) and not (math.isfinite(each) and abs(each) < 2**64):
                 raise ValueError(f"its JSON holds the number {str(each)[:24]}")
         inner = [each for each in level if isinstance(each, dict | list)]
         level = [item for each in inner for item in ([*each, *each.values()] if isinstance(each, dict) else each)]
@@ -357,10 +357,23 @@ def data_root(root: str | Path | None = None) -> Path:
     """The folder of data sets and caches: `root`, else HANDFUL_DATA, else the user's cache folder for handful."""
     chosen = root or os.environ.get("HANDFUL_DATA")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return expanded(chosen).absolute()
     from platformdirs import user_cache_path
 
-    return user_cache_path("handful", appauthor=False, opinion=False)
+    try:
+        return user_cache_path("handful", appauthor=False, opinion=False)
+    except RuntimeError as error:
+        raise DataError(
+            "There is no home folder to keep data in. Set HANDFUL_DATA to a folder that you can write to."
+        ) from error
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ~ and ~name replaced by home folders."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidOptionError(f"'{path}' names a home folder that does not exist. Write the path out.") from error
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from handful.data import archives
 from handful.data.archives import open_tree
+from handful.data.sources.folder import list_classes
 from handful.errors import DataError
 from tests.data.pictures import write_files, write_zip
 
@@ -182,11 +186,86 @@ def test_a_folder_that_links_to_itself_is_walked_once(tmp_path: Path, scratch: P
     assert list(open_tree(root, scratch).files) == ["a/1.txt"]
 
 
-def test_pipes_and_dangling_links_are_no_files(tmp_path: Path, scratch: Path) -> None:
-    root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})
+def test_pipes_and_dangling_links_are_counted_and_not_read(tmp_path: Path, scratch: Path) -> None:
+    root = write_files(tmp_path / "photos", {"a/1.png": b"one"})
     os.mkfifo(root / "a" / "pipe.png")
     os.symlink(root / "nowhere", root / "a" / "gone.png")
-    assert list(open_tree(root, scratch).files) == ["a/1.txt"]
+    files = open_tree(root, scratch).files
+    assert list_classes({PurePosixPath(name): blob for name, blob in files.items()}).notes == (
+        "skipped 2 pipes, devices or broken links",
+    )
+    with pytest.raises(DataError, match="is not a regular file"):
+        files["a/pipe.png"].read()
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_a_tar_that_ends_between_two_members_is_damaged(mode: str, tmp_path: Path, scratch: Path) -> None:
+    whole = write_tar(tmp_path / "whole.tar", FILES).read_bytes()
+    for end in (1024, 1024 + 512, 1024 + 100):  # before, in and in the middle of the second header
+        opened = {"w": open, "w:gz": gzip.open, "w:xz": lzma.open}[mode]
+        with opened(tmp_path / "x", "wb") as file:  # type: ignore[operator]
+            file.write(whole[:end])
+        with pytest.raises(DataError, match=r"cut short|is damaged"):
+            open_tree(tmp_path / "x", scratch)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_two_members_of_one_name_are_refused(kind: str, tmp_path: Path, scratch: Path) -> None:
+    path = tmp_path / f"x.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a/1.png", b"one")
+            with pytest.warns(UserWarning, match="Duplicate"):
+                archive.writestr("a/1.png", b"two")
+    else:
+        with tarfile.open(path, "w") as tar:
+            for name in ("a/1.png", "a//1.png"):
+                tar.addfile(tarfile.TarInfo(name))
+    with pytest.raises(DataError, match=r"two members called 'a/1\.png'"):
+        open_tree(path, scratch)
+
+
+def test_a_damaged_or_greedy_xz_is_refused(tmp_path: Path, scratch: Path) -> None:
+    path = write_tar(tmp_path / "x.tar.xz", FILES, "w:xz")
+    whole = bytearray(path.read_bytes())
+    whole[40] ^= 0xFF
+    path.write_bytes(whole)
+    with pytest.raises(DataError, match="is damaged"):
+        open_tree(path, scratch)
+
+
+def test_an_xz_that_wants_more_memory_than_allowed_is_refused(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tar(tmp_path / "x.tar.xz", FILES, "w:xz")
+    monkeypatch.setattr(archives, "MAX_DICTIONARY", 1 << 19)
+    with pytest.raises(DataError, match=r"[Mm]emory"):
+        open_tree(path, scratch)
+
+
+def test_an_unreadable_class_folder_is_an_error(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_files(tmp_path / "photos", {"a/1.png": b"one", "b/1.png": b"two"})
+    scandir = os.scandir
+
+    def forbidding(path: Any) -> Any:  # the tests may run as root, whom no mode keeps out
+        if os.fspath(path).endswith("/b"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidding)
+    with pytest.raises(DataError, match=r"photos/b cannot be read: Permission denied"):
+        open_tree(root, scratch)
+
+
+def test_a_class_folder_whose_name_is_not_utf8_is_spelled_out(tmp_path: Path, scratch: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/photos/caf\xe9"
+    os.makedirs(folder)
+    with open(folder + b"/1.png", "wb") as file:
+        file.write(b"one")
+    files = open_tree(tmp_path / "photos", scratch).files
+    classes = list_classes({PurePosixPath(name): blob for name, blob in files.items()}).parts[None]
+    assert list(classes) == ["caf\\xe9"]
+    assert classes["caf\\xe9"][0].blob.read() == b"one"
 
 
 def test_a_linked_class_folder_is_followed(tmp_path: Path, scratch: Path) -> None:

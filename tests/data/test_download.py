@@ -154,3 +154,14 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(web: Web, tmp_path: Pa
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match="Cannot write"):
         fetch(remote(web, "good"), tmp_path / "file" / "below")
+
+
+def test_a_mirror_that_drips_is_left_for_the_next(web: Web, tmp_path: Path) -> None:
+    path = fetch(remote(web, "drip", "good"), tmp_path, timeout=0.2)  # each read returns in time, the file never would
+    assert path.read_bytes() == BODY
+    assert web.tries["drip"] >= 1
+
+
+def test_a_busy_server_is_asked_again_when_it_says_so(web: Web, tmp_path: Path) -> None:
+    assert fetch(remote(web, "busy"), tmp_path).read_bytes() == BODY
+    assert web.tries["busy"] == 2

@@ -114,6 +114,26 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def serve_drip(self, body: bytes, start: int) -> None:
+        """A byte now and then, never the whole."""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            while not self.web.released.wait(0.02):
+                self.wfile.write(b"P")
+        except OSError:
+            return
+
+    def serve_busy(self, body: bytes, start: int) -> None:
+        """Asks to come back at once, then serves."""
+        if self.web.tries["busy"] > 1:
+            self.answer(body, start)
+            return
+        self.send_response(503)
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+
     def serve_endless(self, body: bytes, start: int) -> None:
         self.send_response(200)
         self.end_headers()

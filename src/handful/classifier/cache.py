@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from handful._io import data_root
+from handful._io import data_root, expanded
 from handful.classifier.inputs import Matrix
 from handful.errors import DataError, InvalidOptionError
 
@@ -194,8 +194,11 @@ def usage(folder: Path) -> Usage:
 def cache_folder(cache: bool | str | Path) -> Path | None:
     """The folder of the cache that a user asked for: True for the usual one, False for none."""
     if isinstance(cache, bool):
-        return data_root() if cache else None
-    return Path(cache).expanduser()
+        try:
+            return data_root() if cache else None
+        except DataError:  # no home folder: nothing is remembered
+            return None
+    return expanded(cache)
 
 
 def _opened(path: Path, wait: float) -> sqlite3.Connection | None:

@@ -54,15 +54,16 @@ class Evaluate:
         from handful._io import write_atomically
         from handful.episodes import EpisodeSampler, FixedShots
         from handful.meta.features import embed_pool_within
-        from handful.meta.run import read_run
+        from handful.meta.run import benchmark_of, read_run, require_fitting
 
-        if self.memory <= 0:
+        if not 0 < self.memory < 1e6:
             raise InvalidOptionError(f"--memory is in gigabytes and must be positive, but got {self.memory}.")
         engine = prepare(self.device, self.threads)
         trained = read_run(self.run_folder, self.checkpoint)
         model, recipe = trained.model.to(engine.device), trained.recipe
-        benchmark = data.load(self.data) if self.data else data.load(recipe.data, split=recipe.split or None)
+        benchmark = data.load(self.data) if self.data else benchmark_of(recipe, recorded=True)
         dataset = getattr(benchmark, self.split)
+        require_fitting(trained.image_shape, dataset.image_shape, benchmark.name)
         memory = int(self.memory * 1e9)
         pool = embed_pool_within(model.embedding, dataset, memory, engine)
         results = []

@@ -37,7 +37,9 @@ class Inspect:
         clf = FewShotClassifier.load(self.classifier)
         pool = pictures(self.unlabelled) if self.unlabelled is not None else []
         target = self.out or self.classifier.with_suffix(".html")
-        write_atomically(target, inspection_page(clf, self.classifier.name, pool, self.suggest).encode())
+        write_atomically(
+            target, inspection_page(clf, self.classifier.name, pool, self.suggest).encode(errors="xmlcharrefreplace")
+        )
         print(f"{self.classifier}: {len(clf.classes_)} classes, {len(clf.labels_)} images")
         print(f"Accuracy: {clf.score_estimate_}")
         print(clf.explain(k=3))

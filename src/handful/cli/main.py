@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import signal
 import sys
@@ -25,6 +24,7 @@ from handful.cli.inspect import Inspect
 from handful.cli.predict import Predict
 from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
+from handful.cli.streams import HANGUP, drop_output, let_go_of_the_terminal, plain, plain_output, prepare_streams
 from handful.cli.studio import Studio
 from handful.cli.train import Train, flags_of
 from handful.errors import HandfulError
@@ -40,26 +40,40 @@ _NOT_A_FLOAT = re.compile(r"Error parsing (\S+): could not convert string to flo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failed check, 2 for bad input, 130 or 143 when stopped."""
+    prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words in (["--version"], ["-V"]):
         from handful import __version__
 
         print(f"handful {__version__}")
         return 0
-    signal.signal(signal.SIGTERM, _terminate)
+    for each in (signal.SIGTERM, *([] if HANGUP is None else [HANGUP])):
+        if signal.getsignal(each) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
+            signal.signal(each, _terminate)
+    return _run(words)
+
+
+def _run(words: list[str]) -> int:
     try:
-        return _parse(words).run()
+        command = _parse(words)
+        with plain_output():
+            return command.run()
     except HandfulError as error:
-        print(f"handful: {error}", file=sys.stderr)
+        print(f"handful: {plain(error)}", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("handful: not enough memory. Close other programs, or work on fewer or smaller images.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nhandful: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 141
     except OSError as error:
-        print(f"handful: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        where = f": {plain(error.filename)}" if error.filename else ""
+        print(f"handful: {error.strerror or error}{where}", file=sys.stderr)
+        drop_output()
         return 2
 
 
@@ -114,6 +128,8 @@ def _one_line(complaint: str) -> str:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """SIGTERM unwinds the stack like Ctrl-C, so that a run saves its state."""
+    """SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that nothing is left half done."""
+    if number == HANGUP:
+        let_go_of_the_terminal()
     print("\nhandful: terminated", file=sys.stderr)
     raise SystemExit(128 + number)

@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from handful.cli.machine import Device, Precision, Reduce, prepare
 from handful.cli.progress import validation_line
+from handful.cli.streams import HANGUP, STOPPING, let_go_of_the_terminal
 from handful.errors import InvalidOptionError
 from handful.meta.config import Option, Recipe
 
@@ -78,7 +79,9 @@ class Train:
         engine = prepare(self.device, self.threads, self.precision, self.reduce, self.compile)
         resuming = (self.resume or restarted()) and (self.out / RECIPE).exists()
         recipe = read_recipe(self.out) if resuming else self._recipe()
-        run = Run(self.out, recipe, benchmark_of(recipe), engine)
+        if not self.minutes >= 0:
+            raise InvalidOptionError(f"--minutes must not be negative, but got {self.minutes}.")
+        run = Run(self.out, recipe, benchmark_of(recipe, recorded=resuming), engine)
         with held(self.out) if engine.leads else nullcontext():
             run.resume() if resuming else run.start()
             return self._train(run) if engine.leads else self._follow(run)
@@ -165,7 +168,7 @@ def _parse_option(pair: str) -> tuple[str, Option]:
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills with the numbers of SIGINT and SIGTERM, so that a run stops between two updates.
+    """A list that fills with the numbers of SIGINT, SIGTERM and SIGHUP, so that a run stops between two updates.
 
     The second signal interrupts at once.
     """
@@ -175,8 +178,11 @@ def stop_requests() -> Iterator[list[int]]:
         if requests:
             raise KeyboardInterrupt
         requests.append(number)
+        if number == HANGUP:
+            let_go_of_the_terminal()
 
-    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    wanted = [each for each in STOPPING if signal.getsignal(each) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {each: signal.signal(each, note) for each in wanted}
     try:
         yield requests
     finally:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from handful._io import locked, sweep, write_errors
+from handful._io import expanded, locked, sweep, write_errors
 from handful.data.archives import Tree, open_tree
 from handful.data.download import fetch
 from handful.data.sources import DRAWN, SOURCES
@@ -136,7 +136,7 @@ def downloaded(
 
 def open_trees(path: Path, source: Source | None, scratch: Path) -> list[Tree]:
     """The tree at `path`, and if that is a folder, the trees of the source's archives in it."""
-    path = path.expanduser().absolute()
+    path = expanded(path).absolute()
     inside = [path / name for name in source.archives] if source and path.is_dir() else []
     return [open_tree(path, scratch), *(open_tree(archive, scratch) for archive in inside if archive.is_file())]
 

@@ -10,19 +10,31 @@ import gzip
 import lzma
 import os
 import stat
+import struct
 import tarfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import BinaryIO
 
-from handful._io import write_errors
+from handful._io import open_regular, read_bytes, write_errors
 from handful.errors import DataError
 
 GIGABYTE = 1 << 30
+BLOCK = 1 << 20
 MAX_MEMBER = GIGABYTE // 2
+MAX_IMAGE = GIGABYTE // 4
+MAX_MEMBERS = 2_000_000
+MAX_DICTIONARY = GIGABYTE // 4
+"""Memory that decompressing may take; xz -9 needs 65 MB."""
+DAMAGE = (
+    zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError,
+    LookupError, OverflowError, NotImplementedError, RuntimeError,
+)  # fmt: skip
+"""What the standard library raises when an archive is damaged."""
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 MAX_RATIO = 100
 """An archive may unpack to a gigabyte, or to this many times its own size if that is more."""
@@ -41,11 +53,9 @@ class Blob:
         """The bytes."""
         if self.member is not None:
             return open_zip(self.path).read(self.member)
-        with open(self.path, "rb") as file:
-            if self.size is None:
-                if os.fstat(file.fileno()).st_size > MAX_MEMBER:
-                    raise DataError(f"is larger than the {MAX_MEMBER >> 20} MB that one file may have")
-                return file.read()
+        if self.size is None:
+            return read_bytes(self.path, MAX_IMAGE)
+        with open_regular(self.path) as file:
             file.seek(self.offset)
             return file.read(self.size)
 
@@ -71,19 +81,29 @@ def open_tree(path: Path, scratch: Path) -> Tree:
     if path.is_dir():
         return Tree(path, dict(sorted(folder_files(path))))
     try:
-        if zipfile.is_zipfile(path):
-            return Tree(path, dict(sorted(zip_files(path))))
-        if tarfile.is_tarfile(path):
-            return Tree(path, dict(sorted(tar_files(path, scratch))))
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, NotImplementedError) as error:
-        raise DataError(f"The archive {path} is damaged: {error}.") from error
+        if path.is_file() and zipfile.is_zipfile(path):
+            return Tree(path, by_name(zip_files(path), path))
+        if path.is_file() and tarfile.is_tarfile(plain := inflate(path, scratch)):
+            return Tree(path, by_name(tar_files(path, plain), path))
+    except DAMAGE as error:
+        raise DataError(f"The archive {path} is damaged: {str(error).rstrip('.')}.") from error
     raise DataError(f"{path} is neither a folder nor a zip or tar archive.")
 
 
+def by_name(members: Iterable[tuple[str, Blob]], path: Path) -> dict[str, Blob]:
+    """The members sorted by name; of two with one name, nobody can say which is meant."""
+    files: dict[str, Blob] = {}
+    for name, blob in members:
+        if name in files:
+            raise DataError(f"The archive {path} holds two members called '{name}', and is refused.")
+        files[name] = blob
+    return dict(sorted(files.items()))
+
+
 def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
-    """All regular files below a folder; folders reached by links are entered once."""
+    """All files below a folder; folders reached by links are entered once, and one that cannot be read is an error."""
     seen: set[str] = set()
-    for folder, subfolders, names in os.walk(root, followlinks=True):
+    for folder, subfolders, names in os.walk(root, followlinks=True, onerror=refuse):
         real = os.path.realpath(folder)
         if real in seen:
             subfolders.clear()
@@ -92,9 +112,14 @@ def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
         subfolders.sort()
         relative = Path(folder).relative_to(root).as_posix()
         for name in names:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path):  # no pipes, no dangling links
-                yield (name if relative == "." else f"{relative}/{name}"), Blob(path)
+            yield (name if relative == "." else f"{relative}/{name}"), Blob(os.path.join(folder, name))
+
+
+def refuse(error: OSError) -> None:
+    """Raise for a folder that cannot be read, instead of leaving its images out without a word."""
+    raise DataError(
+        f"The folder {error.filename} cannot be read: {error.strerror}. Make it readable, or move it away."
+    ) from error
 
 
 def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
@@ -112,9 +137,8 @@ def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
         yield info.filename, Blob(str(path), member=info.filename, size=info.file_size)
 
 
-def tar_files(path: Path, scratch: Path) -> Iterator[tuple[str, Blob]]:
-    """The members of a tar archive as ranges of the archive, or of its inflated copy in `scratch`."""
-    plain = inflate(path, scratch)
+def tar_files(path: Path, plain: Path) -> Iterator[tuple[str, Blob]]:
+    """The members of a tar archive as ranges of `plain`, the archive itself or its inflated copy."""
     found: list[tuple[str, Blob]] = []
     with tarfile.open(plain, "r:") as archive:
         for info in archive:
@@ -126,6 +150,13 @@ def tar_files(path: Path, scratch: Path) -> Iterator[tuple[str, Blob]]:
             check_size(info.name, info.size, path)
             name = str(PurePosixPath(info.name))
             found.append((name, Blob(str(plain), offset=info.offset_data, size=info.size)))
+            if len(found) > MAX_MEMBERS:
+                raise DataError(f"The archive {path} is refused: it has more than {MAX_MEMBERS:,} members.")
+        end = archive.offset
+    with plain.open("rb") as file:  # tarfile takes a header that is cut off or damaged for the end
+        file.seek(end)
+        if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise DataError(f"The archive {path} is cut short or damaged after {len(found)} files.")
     yield from found
 
 
@@ -137,26 +168,30 @@ def inflate(path: Path, scratch: Path) -> Path:
     if kind is None:
         return path
     plain = scratch / f"{path.name}.inflated"
-    with open_compressed(path, kind) as source, write_errors(plain), plain.open("wb") as target:
-        for done in copied(source, target):
+    with open_regular(path) as source, write_errors(plain), plain.open("wb") as target:
+        done = 0
+        for block in inflated(source, kind):
+            done += target.write(block)
             check_total(done, path)
     return plain
 
 
-def open_compressed(path: Path, kind: str) -> IO[bytes]:
-    """The decompressed bytes of a file."""
-    if kind == "gzip":
-        return cast(IO[bytes], gzip.open(path))
-    return bz2.open(path) if kind == "bzip2" else lzma.open(path)
-
-
-def copied(source: IO[bytes], target: IO[bytes]) -> Iterator[int]:
-    """Copy block by block; yields how many bytes there are so far."""
-    done = 0
-    while block := source.read(1 << 20):
-        target.write(block)
-        done += len(block)
-        yield done
+def inflated(source: BinaryIO, kind: str) -> Iterator[bytes]:
+    """The decompressed bytes of a file, block by block; several compressed streams may follow each other."""
+    if kind != "xz":
+        with gzip.open(source) if kind == "gzip" else bz2.open(source) as opened:
+            yield from iter(lambda: opened.read(BLOCK), b"")
+        return
+    rest = b""
+    while rest := (rest or source.read(BLOCK)).lstrip(b"\0"):
+        decoder = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY)
+        while not decoder.eof:
+            given = b"" if not decoder.needs_input else (rest or source.read(BLOCK))
+            if decoder.needs_input and not given:
+                raise EOFError("it ends before its compressed data does")
+            rest = b""
+            yield decoder.decompress(given, BLOCK)
+        rest = decoder.unused_data
 
 
 def check_name(name: str, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,6 +20,10 @@ from handful.errors import DataError
 BLOCK = 1 << 16
 ATTEMPTS = 3
 MAX_BYTES = 1 << 30
+SLOWEST = 1024
+"""Bytes per second, over the time of a timeout, below which a mirror is given up."""
+BUSY, LONGEST_WAIT = (429, 503), 60.0
+"""Answers after which a server may be asked again, and the longest wait that it can ask for, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class Remote:
 class MirrorError(Exception):
     """One mirror failed: the reason in words, and whether the bytes received so far are useless."""
 
-    def __init__(self, reason: str, spoiled: bool = False) -> None:
+    def __init__(self, reason: str, spoiled: bool = False, again_in: float | None = None) -> None:
         super().__init__(reason)
         self.spoiled = spoiled
+        self.again_in = again_in
+        """Seconds after which the server asks to be tried again."""
 
 
 def fetch(
@@ -43,7 +50,8 @@ def fetch(
 ) -> Path:
     """The file in `folder`, complete and with the right checksum; an unfinished transfer is kept for the next time.
 
-    `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in seconds.
+    `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in
+    seconds; a mirror that sends next to nothing for that long is given up.
     """
     target = folder / remote.name
     if target.exists() and file_digest(target, "md5") == remote.md5:
@@ -82,7 +90,9 @@ def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: b
             return part
         if failure.spoiled:
             part.unlink(missing_ok=True)
-        if size_of(part) <= had and not (failure.spoiled and had):
+        if failure.again_in is not None:
+            time.sleep(min(failure.again_in, LONGEST_WAIT))
+        elif size_of(part) <= had and not (failure.spoiled and had):
             break  # nothing gained, and no doubtful beginning to blame for it
     raise failure
 
@@ -107,6 +117,7 @@ def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> N
             file.seek(start)
             file.truncate()
             block, received = first, start
+            clock, mark = time.monotonic(), start
             while block:
                 file.write(block)
                 bar.update(len(block))
@@ -114,6 +125,10 @@ def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> N
                 if received > MAX_BYTES:
                     raise MirrorError(f"the server sends more than {MAX_BYTES >> 20} MB", spoiled=True)
                 file.flush()
+                if (elapsed := time.monotonic() - clock) > timeout:
+                    if received - mark < SLOWEST * elapsed:
+                        raise MirrorError(f"the transfer crawls: {received - mark} bytes in {elapsed:.0f} seconds")
+                    clock, mark = time.monotonic(), received
                 block = next_block(response, received)
     if total is not None and received < total:
         raise MirrorError(f"the transfer broke off after {received} of {total} bytes")
@@ -127,7 +142,12 @@ def connect(url: str, had: int, timeout: float) -> Any:
             request.add_header("Range", f"bytes={had}-")
         return urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
-        raise MirrorError(f"the server answered {error.code} {error.reason}", spoiled=error.code == 416) from error
+        said = error.headers.get("Retry-After", "") if error.code in BUSY else ""
+        raise MirrorError(
+            f"the server answered {error.code} {error.reason}",
+            spoiled=error.code == 416,
+            again_in=float(said) if said.isascii() and said.isdigit() else None,
+        ) from error
     except urllib.error.URLError as error:
         raise MirrorError(f"cannot connect ({error.reason})") from error
     except TimeoutError as error:

@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import astuple
 from pathlib import Path
 
-from handful._io import data_root
+from handful._io import data_root, expanded
 from handful.data.add import add
 from handful.data.archives import folder_files
 from handful.data.sources import DRAWN, SOURCES
@@ -43,7 +43,7 @@ def load(
         return load_glyphs(folder)
     if Path(name).name == name and store_path(folder, name).is_file():
         return sized(open_benchmark(store_path(folder, name), split), size)
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_dir() and name not in SOURCES:
         return load_folder(path, folder, split, size, seed, grey)
     if path.is_file() and path.suffix == SUFFIX:
@@ -66,10 +66,13 @@ def load_folder(path: Path, root: Path, split: str | None, size: int | None, see
     """A folder of your own, packed below `root` under a name that changes with its files and with the options."""
     options = FolderOptions(size=FolderOptions.size if size is None else size, grey=grey, split=split, seed=seed)
     path = path.resolve()
-    stem = f"folder-{hashlib.sha256(repr((str(path), astuple(options))).encode()).hexdigest()[:12]}"
+    stem = folder_stem(path, options)
     digest = hashlib.sha256()
     for file, blob in sorted(folder_files(path)):
-        status = Path(blob.path).stat()
+        try:
+            status = Path(blob.path).stat()
+        except OSError as error:
+            raise DataError(f"{blob.path} cannot be read: {error.strerror}. Remove it from the folder.") from error
         digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
     added = add(f"{stem}-{digest.hexdigest()[:12]}", root, [path], options)
     benchmark = open_benchmark(added.path)
@@ -77,6 +80,26 @@ def load_folder(path: Path, root: Path, split: str | None, size: int | None, see
         if older != added.path:
             older.unlink(missing_ok=True)
     return Benchmark(path.name, benchmark.train, benchmark.val, benchmark.test)
+
+
+def folder_stem(path: Path, options: FolderOptions) -> str:
+    """How the stores of a folder of your own begin."""
+    return f"folder-{hashlib.sha256(repr((str(path), astuple(options))).encode()).hexdigest()[:12]}"
+
+
+def load_recorded(name: str, split: str | None = None, root: str | Path | None = None) -> Benchmark:
+    """The benchmark that a run's recipe names; a folder only if it was packed on this machine before.
+
+    A recipe may come from somebody else, and must not make us read any folder of this disk.
+    """
+    path, folder = expanded(name), data_root(root)
+    own = name not in (DRAWN, *SOURCES) and not store_path(folder, Path(name).name).is_file() and path.is_dir()
+    if own and not any(folder.glob(f"{folder_stem(path.resolve(), FolderOptions(split=split))}-*{SUFFIX}")):
+        raise DataError(
+            f"The run was trained on the folder {path}, which has not been used on this machine. "
+            f"If you know what it holds, name it with --data, or pack it: handful data add NAME --from {path}."
+        )
+    return load(name, split, root)
 
 
 def found_store(name: str, root: Path) -> Path:

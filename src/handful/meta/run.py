@@ -17,10 +17,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from handful import __version__, data
 from handful._io import from_json, parse_json, read_json, write_atomically
 from handful.data.augment import AUGMENTATIONS, Compose
+from handful.data.loading import load_recorded
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.errors import CheckpointError, InvalidOptionError
+from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -65,9 +66,9 @@ def start_gammas_uniformly(model: nn.Module) -> None:
             nn.init.uniform_(module.weight)
 
 
-def benchmark_of(recipe: Recipe) -> Benchmark:
-    """The data set that a recipe names."""
-    return data.load(recipe.data, split=recipe.split or None)
+def benchmark_of(recipe: Recipe, recorded: bool = False) -> Benchmark:
+    """The data set that a recipe names; one that was `recorded` in a file leads to no folder unknown here."""
+    return (load_recorded if recorded else data.load)(recipe.data, split=recipe.split or None)
 
 
 def score_name(recipe: Recipe, way: int, shot: int) -> str:
@@ -243,6 +244,17 @@ class TrainedModel:
     """Episodes that it was trained for."""
     image_shape: tuple[int, int, int]
     """Channels, height and width of the images."""
+
+
+def require_fitting(trained: tuple[int, int, int], given: tuple[int, int, int], name: str) -> None:
+    """Refuse images of another number of channels, or of another size, than the model was trained on."""
+    if trained != given:
+        (was, *size), (now, *other) = trained, given
+        raise DataError(
+            f"The model was trained on images of {size[0]} x {size[1]} pixels with {was} channels, but those of {name} "
+            f"are {other[0]} x {other[1]} with {now}. Pack them in that size and colour: handful data add NAME "
+            f"--from FOLDER --size {size[0]}{' --grey' if was == 1 else ''}."
+        )
 
 
 def load_model(run: str | Path, which: str = "mean") -> FewShotModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -83,7 +84,8 @@ def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
     """Sort files into classes by the folder they are in; a single folder around everything is skipped."""
     readable = extensions()
     visible = {path: blob for path, blob in files.items() if not any(part.startswith(".") for part in path.parts)}
-    images = {path: blob for path, blob in visible.items() if path.suffix.lower() in readable}
+    named = {path: blob for path, blob in visible.items() if path.suffix.lower() in readable}
+    images = {path: blob for path, blob in named.items() if blob.size is not None or os.path.isfile(blob.path)}
     depth = wrapper_depth(list(images))
     filed = {path: blob for path, blob in images.items() if len(path.parts) > depth + 1}
     by_part = bool(filed) and {path.parts[depth].lower() for path in filed} <= PART_FOLDERS.keys()
@@ -91,14 +93,20 @@ def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
     parts: dict[str | None, Classes] = {}
     for path, blob in filed.items():
         part = PART_FOLDERS[path.parts[depth].lower()] if by_part else None
-        name = "/".join(path.parts[depth + by_part : -1])
+        name = readable_name("/".join(path.parts[depth + by_part : -1]))
         parts.setdefault(part, {}).setdefault(name, []).append(Item(blob, str(path)))
     skipped = {
         "hidden files": len(files) - len(visible),
-        "files that are not images": len(visible) - len(images),
+        "files that are not images": len(visible) - len(named),
+        "pipes, devices or broken links": len(named) - len(images),
         "images outside any class folder": len(images) - len(filed),
     }
     return Listing(parts, tuple(f"skipped {n} {what}" for what, n in skipped.items() if n))
+
+
+def readable_name(name: str) -> str:
+    """The name of a class as text: bytes that are not UTF-8 are spelled out, as in caf\\xe9."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def wrapper_depth(images: Sequence[PurePosixPath]) -> int:
