@@ -29,7 +29,7 @@ from handful.episodes import Episode, LabelledSet
 from handful.learners.registry import build_learner
 from handful.meta.engine import keep_freed_memory
 from handful.paper.published import TABLE_4
-from handful.paper.recipes.learners import QUICK, Quick
+from handful.paper.recipes.beyond import QUICK, Quick
 
 REFERENCE = "protonet"
 MEASURED = {**QUICK, "maml, 5 and 10 steps": Quick("maml", {"way": 5, "steps": 5, "test_steps": 10})}

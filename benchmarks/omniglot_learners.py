@@ -34,7 +34,7 @@ from handful.meta.features import embed_pool
 from handful.meta.run import Run, build
 from handful.meta.state import TrainingState
 from handful.meta.train import train
-from handful.paper.recipes.learners import QUICK
+from handful.paper.recipes.beyond import QUICK
 
 TARGETS = {"siamese": 0.80, "meta-lstm": 0.80}
 TARGET = 0.90

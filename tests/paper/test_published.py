@@ -8,9 +8,9 @@ import pytest
 
 from handful.errors import InvalidOptionError
 from handful.paper import published
-from handful.paper.experiments import EXPERIMENTS, Column, narrowed
+from handful.paper.experiments import EXPERIMENTS, narrowed
 from handful.paper.jobs import Departures
-from handful.paper.published import Figure, figure
+from handful.paper.published import Column, Figure, figure
 from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import NEAREST
 from handful.paper.reproduce import Options, plan_cells

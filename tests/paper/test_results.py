@@ -14,10 +14,10 @@ from torch import Tensor
 from handful.data.table import Benchmark
 from handful.meta.config import Recipe
 from handful.meta.manifest import Manifest, Session
-from handful.paper.experiments import EXPERIMENTS, Column, Experiment, Row, narrowed
+from handful.paper.experiments import EXPERIMENTS, Experiment, narrowed
 from handful.paper.jobs import Departures
 from handful.paper.plots import beside_picture, lines_picture
-from handful.paper.published import Figure
+from handful.paper.published import Column, Figure, Row
 from handful.paper.recipes import NAMED
 from handful.paper.report import (
     Lines,

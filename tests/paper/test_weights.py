@@ -15,8 +15,9 @@ from handful.data.table import Benchmark
 from handful.meta.engine import CPU
 from handful.meta.run import load_model
 from handful.meta.train import Progress
-from handful.paper.experiments import EXPERIMENTS, Column, narrowed
+from handful.paper.experiments import EXPERIMENTS, narrowed
 from handful.paper.jobs import Departures, job, train_job
+from handful.paper.published import Column
 from handful.paper.results import Cell, Results, Score
 from handful.paper.testing import draw_set, measure
 from handful.paper.weights import keep_weights

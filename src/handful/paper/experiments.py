@@ -7,69 +7,13 @@ from dataclasses import dataclass, replace
 
 from handful.errors import InvalidOptionError
 from handful.paper import published
-from handful.paper.published import Figure, PublishedRow
-from handful.paper.recipes import NAMED
+from handful.paper.published import Column, Row
 from handful.paper.recipes.own import SWITCHES
-from handful.paper.recipes.settings import BINARY, SETTINGS
+from handful.paper.recipes.settings import BINARY
 from handful.paper.recipes.sweeps import DATA, LAM_KINDS, LAMBDAS, SCALE_KINDS, SCALES, STEPS
 
-TITLES = {"mini-imagenet": "miniImageNet", "cifar-fs": "CIFAR-FS", "omniglot": "Omniglot"}
-BINARY_SIZE = 32
 _WIDE = "R2-D2"
 """The row of R2-D2 on the paper's own, wide net."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One kind of test episode: a group of experiments (a data set, or its two-way problems), ways and shots."""
-
-    group: str
-    way: int
-    shot: int
-
-    @property
-    def data(self) -> str:
-        """The data set's name."""
-        return self.group.removesuffix(BINARY)
-
-    @property
-    def title(self) -> str:
-        """The column's heading."""
-        return f"{TITLES.get(self.data, self.data)} {self.way}-way {self.shot}-shot"
-
-    def query(self, images: int) -> int:
-        """Queries a class: as many as fill the S images of a training episode, where a class has so many `images`."""
-        size = BINARY_SIZE if self.group.endswith(BINARY) else SETTINGS[self.data].size
-        return min(size // self.way, images) - self.shot
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method: the recipe stems that may fill it, published numbers by column, its place in a plot."""
-
-    label: str
-    stems: tuple[str, ...]
-    numbers: tuple[Figure | None, ...]
-    line: str = ""
-    x: float | None = None
-    against: str = ""
-    """The row to compare with episode by episode, if not the experiment's reference."""
-    only: tuple[Column, ...] | None = None
-    """The columns that are asked for, if not all."""
-
-    def recipe_name(self, column: Column, variant: str) -> str | None:
-        """The recipe that fills this row's cell: one for all problems, or one for the column's shots, ways or both."""
-        names = (
-            name
-            for stem in self.stems
-            for name in (
-                f"{column.group}/{stem}/{variant}",
-                f"{column.group}/{stem}-{column.shot}shot/{variant}",
-                f"{column.group}/{stem}-{column.way}way/{variant}",
-                f"{column.group}/{stem}-{column.way}way-{column.shot}shot/{variant}",
-            )
-        )
-        return next((name for name in names if name in NAMED), None)
 
 
 @dataclass(frozen=True)
@@ -94,17 +38,13 @@ _TABLE_2_COLUMNS = tuple(Column("omniglot", way, shot) for way in (5, 20) for sh
 _TABLE_3_COLUMNS = tuple(Column(f"{d}{BINARY}", 2, shot) for d in ("mini-imagenet", "cifar-fs") for shot in (1, 5))
 
 
-def _rows(*tables: Iterable[PublishedRow]) -> tuple[Row, ...]:
+def _rows(*tables: Iterable[Row]) -> tuple[Row, ...]:
     """The rows of a table; those with the wide net are compared with R2-D2 on the wide net."""
     return tuple(
-        Row(row.label, row.stems, row.numbers, against=_WIDE if row.label != _WIDE and _is_wide(row) else "")
+        replace(row, against=_WIDE) if row.label != _WIDE and all(s.endswith("-wide") for s in row.stems) else row
         for table in tables
         for row in table
     )
-
-
-def _is_wide(row: PublishedRow) -> bool:
-    return bool(row.stems) and all(stem.endswith("-wide") for stem in row.stems)
 
 
 def _source(where: str) -> str:
@@ -126,14 +66,14 @@ def _iterations() -> tuple[Row, ...]:
 
 
 def _hyperparameters(name: str) -> tuple[Row, ...]:
-    grid, kinds = (LAMBDAS, LAM_KINDS) if name == "lam" else (SCALES, SCALE_KINDS)
-    word = {"lam": "lambda", "scale": "alpha"}[name]
+    grid, kinds, word = (LAMBDAS, LAM_KINDS, "lambda") if name == "lam" else (SCALES, SCALE_KINDS, "alpha")
     rows = []
     for kind in kinds:
         how = kind.partition("-")[2]
         for value in grid:
-            row = Row(f"{word} {how}, {value:g}", (f"r2d2-{kind}-{value:g}-wide",), (None,) * 4, f"{word} {how}", value)
-            rows.append(replace(row, against=f"{word} fixed, {10 if how == 'fixed' else value:g}"))
+            against = f"{word} fixed, {10 if how == 'fixed' else value:g}"
+            stem, line = f"r2d2-{kind}-{value:g}-wide", f"{word} {how}"
+            rows.append(Row(f"{line}, {value:g}", (stem,), (None,) * 4, line, value, against))
     return tuple(rows)
 
 
@@ -200,7 +140,7 @@ EXPERIMENTS = {
         Experiment(
             "appendix-a",
             "Appendix A: pre-trained features with ridge regression against R2-D2",
-            _source("appendix A; the rows of pre-trained features are table 1 less the drops that the text prints"),
+            _source("appendix A; the rows of pre-trained features are table 1 less the drops that the text gives"),
             _TABLE_1_COLUMNS,
             _rows(published.APPENDIX_A),
             "R2-D2 (64C)",

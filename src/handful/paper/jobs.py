@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from torch import nn
-
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.meta.checkpoint import read_checkpoint
@@ -23,7 +21,7 @@ from handful.meta.config import Plan, Recipe
 from handful.meta.engine import Engine
 from handful.meta.lock import held
 from handful.meta.manifest import Manifest, Record
-from handful.meta.run import LAST, RECIPE, Run, build, read_recipe
+from handful.meta.run import LAST, RECIPE, Run, read_recipe
 from handful.meta.train import Progress
 from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import Schedule, Width
@@ -113,11 +111,8 @@ def job(name: str, seed: int, out: Path, departures: Departures = UNCHANGED) -> 
 
 
 def _instance_norm(recipe: Recipe) -> str:
-    """A warning where group norm is left with one channel per group, as it is with 32 groups of 32 channels."""
-    if not recipe.norm.startswith("group") or recipe.width != "32C":
-        return ""
-    modules = build(recipe, (3, 32, 32)).modules()
-    alone = any(isinstance(each, nn.GroupNorm) and each.num_groups == each.num_channels for each in modules)
+    """A warning where 32 groups of 32 channels leave group norm with one channel per group."""
+    alone = recipe.norm.startswith("group") and recipe.width == "32C"
     return "one channel per group, so that group norm is instance norm" if alone else ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handful.meta.run import LOG
-from handful.paper.experiments import Column
+from handful.paper.published import Column
 from handful.paper.results import Cell, Results
 from handful.report.page import Picture
 

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, as data: Bertinetto, Henriques, Torr and Vedaldi, ICLR 2019, tables 1 to 4.
+"""The paper's numbers as data: Bertinetto, Henriques, Torr and Vedaldi, ICLR 2019, tables 1 to 4.
 
 Accuracies are in percent with half the 95% interval where one is given. A row names the recipes that rerun it. Rows
 that the paper quotes from elsewhere are rerun as their own authors train them, in the variant `authors` alone.
@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from handful.paper.recipes import NAMED
+from handful.paper.recipes.settings import BINARY, SETTINGS
+
 SOURCE = "Bertinetto et al., Meta-learning with differentiable closed-form solvers, ICLR 2019"
+TITLES = {"mini-imagenet": "miniImageNet", "cifar-fs": "CIFAR-FS", "omniglot": "Omniglot"}
+BINARY_SIZE = 32
+"""Images of a two-way training episode."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,60 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """A row of a table: its label, the stems of recipes that may rerun it, its numbers in the order of the columns."""
+class Column:
+    """One kind of test episode: a group of experiments (a data set, or its two-way problems), ways and shots."""
+
+    group: str
+    way: int
+    shot: int
+
+    @property
+    def data(self) -> str:
+        """The data set's name."""
+        return self.group.removesuffix(BINARY)
+
+    @property
+    def title(self) -> str:
+        """The column's heading."""
+        return f"{TITLES.get(self.data, self.data)} {self.way}-way {self.shot}-shot"
+
+    def query(self, images: int) -> int:
+        """Queries per class: as many as fill the S images of a training episode, of a class with this many `images`."""
+        size = BINARY_SIZE if self.group.endswith(BINARY) else SETTINGS[self.data].size
+        return min(size // self.way, images) - self.shot
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method: the stems of recipes that may fill it, its published numbers by column, its place in a plot."""
 
     label: str
     stems: tuple[str, ...]
     numbers: tuple[Figure | None, ...]
+    line: str = ""
+    x: float | None = None
+    against: str = ""
+    """The row to compare with episode by episode, if not the experiment's reference."""
+    only: tuple[Column, ...] | None = None
+    """The columns that are asked for, if not all."""
+
+    def recipe_name(self, column: Column, variant: str) -> str | None:
+        """The recipe that fills this row's cell: one for all problems, or one for the column's shots, ways or both."""
+        names = (
+            name
+            for stem in self.stems
+            for name in (
+                f"{column.group}/{stem}/{variant}",
+                f"{column.group}/{stem}-{column.shot}shot/{variant}",
+                f"{column.group}/{stem}-{column.way}way/{variant}",
+                f"{column.group}/{stem}-{column.way}way-{column.shot}shot/{variant}",
+            )
+        )
+        return next((name for name in names if name in NAMED), None)
 
 
 def figure(text: str) -> Figure | None:
-    """A printed number: '62.3±0.2', '57', or '-' for none."""
+    """A number as the paper writes it: '62.3±0.2', '57', or '-' for none."""
     if text == "-":
         return None
     value, _, ci = text.partition("±")
@@ -42,8 +92,8 @@ def figure(text: str) -> Figure | None:
     return Figure(float(value), float(ci) if ci else None, digits)
 
 
-def _row(label: str, stems: str, numbers: str) -> PublishedRow:
-    return PublishedRow(label, tuple(stems.split()), tuple(figure(word) for word in numbers.split()))
+def _row(label: str, stems: str, numbers: str) -> Row:
+    return Row(label, tuple(stems.split()), tuple(figure(word) for word in numbers.split()))
 
 
 TABLE_1 = (
@@ -94,7 +144,7 @@ BEYOND_TABLE_1 = (
 )
 """Rows that the paper does not have, with the columns of table 1.
 
-RelationNet's own evaluation normalises all queries of an episode together, so that one sees the others. The inductive
+RelationNet's own evaluation normalises all queries of an episode together, so each sees the others. The inductive
 row trains the same model and tests it without that.
 """
 
@@ -107,7 +157,7 @@ APPENDIX_A = (
     _row("R2-D2 (64C)", "r2d2-64C", "49.5±0.2 65.4±0.2 62.3±0.2 77.4±0.2"),
     _row("Pre-trained + ridge (64C)", "transfer-64C", "- - - -"),
 )
-"""Columns of table 1. The paper prints drops against R2-D2 (-13.8, -11.6, -11.5, -5.9); these are R2-D2's less them."""
+"""Columns of table 1. The paper gives drops against R2-D2 (-13.8, -11.6, -11.5, -5.9); these are R2-D2's less them."""
 
 TABLE_4 = {
     "R2-D2": 83.0,

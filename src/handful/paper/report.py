@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from handful._io import write_atomically
 from handful.meta.manifest import Manifest
-from handful.paper.experiments import Column
 from handful.paper.plots import beside_picture, curves_of, lines_picture
+from handful.paper.published import Column
 from handful.paper.results import Cell, Pair, Results, count_key
 from handful.paper.verify import counts_bytes
 from handful.report.page import Picture, code, figure, heading, page, paragraph, table

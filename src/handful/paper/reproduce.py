@@ -13,8 +13,9 @@ from handful.errors import DataError
 from handful.meta.engine import CPU, Engine
 from handful.meta.lock import BusyError
 from handful.meta.manifest import Manifest, content_hash, machine, now, versions
-from handful.paper.experiments import Column, Experiment, Row
+from handful.paper.experiments import Experiment
 from handful.paper.jobs import UNCHANGED, Departures, Job, Standing, Until, Watch, job, standing, train_job
+from handful.paper.published import Column, Row
 from handful.paper.recipes import NAMED
 from handful.paper.report import minutes_of
 from handful.paper.results import Cell, Results, Score, Sets

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from handful.meta.intervals import Interval, closed_interval, open_interval
 from handful.meta.manifest import Manifest
-from handful.paper.experiments import Column, Experiment, Row
-from handful.paper.published import Figure
+from handful.paper.experiments import Experiment
+from handful.paper.published import Column, Figure, Row
 from handful.paper.recipes.provenance import additions
+from handful.paper.recipes.settings import REPRODUCING
 from handful.paper.testing import Counts, EpisodeSet, Measurement
 
-REPRODUCING = ("paper", "authors")
-"""The variants that reproduce the paper; others go beyond it."""
 Verdict = Literal["agrees", "above", "below"]
 
 

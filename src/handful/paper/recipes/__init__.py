@@ -1,6 +1,29 @@
-"""Recipes: every choice of a training run as plain values, and the named ones of the paper."""
+"""The recipes that have a name, DATA/METHOD-WIDTH/VARIANT: every experiment of the paper, and what goes beyond it."""
 
-from handful.paper.recipes.registry import NAMED, named_recipe
+from __future__ import annotations
+
+from handful.errors import InvalidOptionError
+from handful.meta.config import Recipe
+from handful.paper.recipes.baselines import baselines
+from handful.paper.recipes.beyond import learner_recipes, modern
+from handful.paper.recipes.originals import originals
+from handful.paper.recipes.own import ablations, ours
 from handful.paper.recipes.settings import NamedRecipe
+from handful.paper.recipes.sweeps import hyperparameters, iterations
 
 __all__ = ["NAMED", "NamedRecipe", "named_recipe"]
+
+_ALL = (hyperparameters, iterations, ablations, ours, baselines, originals, learner_recipes, modern)
+NAMED: dict[str, NamedRecipe] = dict(
+    sorted((each for make in _ALL for each in make().items()), key=lambda each: each[0])
+)
+
+
+def named_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in NAMED:
+        near = [known for known in NAMED if name in known] or list(NAMED)
+        raise InvalidOptionError(
+            f"There is no recipe '{name}'. Near it: {', '.join(near[:4])}. `handful recipes` lists all {len(NAMED)}."
+        )
+    return NAMED[name].recipe

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 
 from handful.meta.config import Option, Recipe
 from handful.paper.recipes.settings import (
     BINARY,
+    PICTURES,
+    REPRODUCING,
     SETTINGS,
     NamedRecipe,
     Variant,
     Width,
     as_resized_by_the_authors,
     binary_plan_of,
+    cited,
     plan_of,
     setting_of,
 )
@@ -102,30 +106,20 @@ def sources(recipe: Recipe, variant: Variant) -> Mapping[str, str]:
 
 def _common_sources(recipe: Recipe) -> dict[str, str]:
     """What text and code agree on, and what the text can only be read to mean."""
+    rates = "plan.episodes_per_step plan.optimiser plan.rate plan.schedule plan.decay plan.decay_every plan.patience"
+    two_runs = "; a run for each there, one run here" if len(recipe.val_ways) > 1 else ""
     return {
+        **cited(TEXT, f"dropout concatenate learner way norm {rates}"),
         "data": "text, section 4.1 (classes and splits); Omniglot resized as in the code, fewshots/data/utils.py",
         "width": f"{TEXT}; 64C: {NETWORK}, RRNet_small",
-        "dropout": TEXT,
-        "concatenate": TEXT,
         "shrink": f"{NETWORK}, pool3; the text's feature sizes need it",
         "together": f"{HEAD}, one call of the encoder",
-        "learner": TEXT,
-        "way": TEXT,
         "images_per_class": f"{TEXT}: S / ways",
         "min_shot": f"{YAML}, data.shot_min",
         "max_shot": f"{YAML}, data.shot_max = 10 excluded; the text says only that shots are random",
-        "norm": TEXT,
         **(_ridge_sources() if recipe.learner == "r2d2" else _newton_sources()),
-        "plan.episodes_per_step": TEXT,
         "plan.episodes": f"{YAML}, train.epochs x data.train_episodes",
-        "plan.optimiser": TEXT,
-        "plan.rate": TEXT,
-        "plan.schedule": TEXT,
-        "plan.decay": TEXT,
-        "plan.decay_every": TEXT,
-        "plan.patience": TEXT,
-        "val_ways": f"{SHELL}, data.test_way"
-        + ("; a run for each there, one run here" if len(recipe.val_ways) > 1 else ""),
+        "val_ways": f"{SHELL}, data.test_way{two_runs}",
         "val_shots": f"{CODE}scripts/train/train.py, val1 and val5",
         "val_query": f"{CODE}fewshots/data/SetupEpisode.py: validation episodes have S images too",
         "val_episodes": f"{YAML}, data.test_episodes",
@@ -134,21 +128,20 @@ def _common_sources(recipe: Recipe) -> dict[str, str]:
 
 def _ridge_sources() -> dict[str, str]:
     return {
+        **cited(TEXT, "options.learn_scale options.learn_bias"),
         "options.scale": f"{SHELL}, init_adj_scale",
         "options.bias": f"{CODE}fewshots/models/adjust.py",
-        "options.learn_scale": TEXT,
-        "options.learn_bias": TEXT,
         "options.direct_scale": "our choice: a logarithm cannot turn negative",
         "options.prior": "text, eq. 5; the diagonal prior of appendix B is in no released code",
     }
 
 
 def _newton_sources() -> dict[str, str]:
-    unused = f"{NEWTON}: the calibration is not applied"
+    unused = "options.scale options.bias options.learn_scale options.learn_bias"
     return {
         "options.steps": TEXT,
         "options.gradient": f"{NEWTON}: automatic differentiation through all steps",
-        **{f"options.{name}": unused for name in ("scale", "bias", "learn_scale", "learn_bias")},
+        **cited(f"{NEWTON}: the calibration is not applied", unused),
     }
 
 
@@ -171,29 +164,25 @@ def _code_sources(recipe: Recipe) -> dict[str, str]:
         if recipe.way != 2:
             found["images_per_class"] = f"{SHELL}, data.batch_size (200 where the text implies 240)"
     if recipe.way == 2:
-        found |= {"norm_start": f"{CODE}fewshots/utils/norm.py", "images_per_class": f"{SHELL}, data.batch_size"}
-        two_way = {"norm": f"{TEXT}; {CODE}fewshots/utils/norm.py", "plan.patience": f"{SHELL}, train.patience"}
-        found |= {**two_way, "dropout": f"{SHELL}, model.drop", "plan.rate": f"{SHELL}, train.learning_rate"}
+        norm = f"{CODE}fewshots/utils/norm.py"
+        found |= {"norm_start": norm, "norm": f"{TEXT}; {norm}", "images_per_class": f"{SHELL}, data.batch_size"}
+        found |= {"dropout": f"{SHELL}, model.drop", **_TWO_WAY}
     return found
+
+
+_TWO_WAY = {"plan.rate": f"{SHELL}, train.learning_rate", "plan.patience": f"{SHELL}, train.patience"}
 
 
 def _text_sources(recipe: Recipe) -> dict[str, str]:
     """What the text says in place of the code, and our choices where it is silent."""
-    found = {
+    return {
         "options.learn_lam": TEXT,
-        "options.lam_per_example": "text, eq. 5",
-        "options.intercept": "text, eq. 5",
+        **cited("text, eq. 5", "options.lam_per_example options.intercept"),
         "options.lam": f"{SHELL}, init_lambda; the text gives no start",
         "plan.validate_every": "our choice: the text does not say how often",
         "val_fresh": "our choice: the same episodes each time are the sharper comparison",
+        **(_TWO_WAY if recipe.way == 2 else {}),
     }
-    if recipe.way == 2:
-        found |= {
-            "norm": TEXT,
-            "plan.rate": f"{SHELL}, train.learning_rate",
-            "plan.patience": f"{SHELL}, train.patience",
-        }
-    return found
 
 
 def _named(recipe: Recipe, about: str, variant: Variant) -> NamedRecipe:
@@ -203,24 +192,17 @@ def _named(recipe: Recipe, about: str, variant: Variant) -> NamedRecipe:
 def ours() -> dict[str, NamedRecipe]:
     """Every experiment of tables 1 to 3 with R2-D2 and LR-D2, by name."""
     found: dict[str, NamedRecipe] = {}
-    variants: tuple[Variant, ...] = ("paper", "authors")
     widths: tuple[Width, ...] = ("64C", "wide")
-    for variant in variants:
+    for variant, width in product(REPRODUCING, widths):
         for data, setting in SETTINGS.items():
-            for width in widths:
-                found[f"{data}/r2d2-{width}/{variant}"] = _named(
-                    multiclass(data, width, variant), setting.table, variant
-                )
-        for data in ("cifar-fs", "mini-imagenet"):
-            for width in widths:
-                for steps in (1, 5):
-                    found[f"{data}/lrd2-{steps}steps-{width}/{variant}"] = _named(
-                        logistic(data, steps, width, variant), "table 1", variant
-                    )
-            for learner in ("r2d2", "lrd2"):
-                found[f"{data}{BINARY}/{learner}-wide/{variant}"] = _named(
-                    binary(data, learner, variant), "table 3", variant
-                )
+            recipe = multiclass(data, width, variant)
+            found[f"{data}/r2d2-{width}/{variant}"] = _named(recipe, setting.table, variant)
+        for data, steps in product(PICTURES, (1, 5)):
+            recipe = logistic(data, steps, width, variant)
+            found[f"{data}/lrd2-{steps}steps-{width}/{variant}"] = _named(recipe, "table 1", variant)
+    for variant, data, learner in product(REPRODUCING, PICTURES, ("r2d2", "lrd2")):
+        recipe = binary(data, learner, variant)
+        found[f"{data}{BINARY}/{learner}-wide/{variant}"] = _named(recipe, "table 3", variant)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from handful.meta.config import Option, Recipe
-from handful.paper.recipes.registry import NAMED
+from handful.paper.recipes import NAMED
 from handful.paper.recipes.settings import NamedRecipe
 
 OFF = {

@@ -10,6 +10,10 @@ from handful.meta.config import Plan, Recipe
 
 Variant = Literal["paper", "authors", "modern", "modern-sgd"]
 """What the text says; what released code does; the best that we know, with Adam or with SGD."""
+REPRODUCING: tuple[Variant, ...] = ("paper", "authors")
+"""The variants that reproduce the paper; others go beyond it."""
+PICTURES = ("cifar-fs", "mini-imagenet")
+"""Data sets of table 1 and of two-way problems."""
 Width = Literal["32C", "64C", "wide"]
 Schedule = Literal["step", "cosine", "constant"]
 
@@ -21,8 +25,8 @@ class NamedRecipe:
     recipe: Recipe
     about: str
     sources: Mapping[str, str] = field(default_factory=dict)
-    """By field (`way`, `plan.rate`, `options.lam`): the section of a paper, the file of released code, or 'our choice'
-    with the reason."""
+    """By field (`way`, `plan.rate`, `options.lam`): the section of a paper, a file of released code, or our choice with
+    its reason."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Setting:
     scale: float
     classes: int
     images: int
-    """Images of a class."""
+    """Images per class."""
     table: str
     val_ways: tuple[int, ...] = (5,)
     """Numbers of classes by which checkpoints are chosen: those of the table's columns."""
@@ -58,6 +62,11 @@ EPOCH = 100
 """Episodes after which the authors' code validates."""
 BINARY = "-binary"
 """What the names of two-way experiments add to the name of the data set."""
+
+
+def cited(source: str, fields: str) -> dict[str, str]:
+    """One source for several fields of a recipe, whose names are words of one string."""
+    return dict.fromkeys(fields.split(), source)
 
 
 def setting_of(data: str) -> Setting:

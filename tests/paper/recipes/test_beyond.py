@@ -5,7 +5,7 @@ import torch
 from handful.learners.registry import LEARNERS
 from handful.meta.train import smoothed
 from handful.paper.recipes import NAMED, named_recipe
-from handful.paper.recipes.learners import QUICK
+from handful.paper.recipes.beyond import QUICK
 
 
 def test_every_learner_has_a_quick_recipe_of_one_shot_problems():
