@@ -49,6 +49,7 @@ class Studio:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self.port))
+            listener.listen(128)  # so that a browser may ask before the server is ready to answer
             address = f"http://127.0.0.1:{listener.getsockname()[1]}/{opened}"
             print(f"handful studio: {address}  (Ctrl-C stops it; your work is saved as you go)", flush=True)
             if self.browser:

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from handful.classifier.onnx import NEEDED
 from handful.errors import HandfulError, InvalidOptionError
 from handful.serve.decode import checked
 from handful.serve.guard import Access, Guard, Limits
@@ -220,16 +218,13 @@ class Studio:
     async def export(self, request: Request) -> Response:
         """The classifier as a file to take away."""
         session, kind = await self.session(request), request.path_params["kind"]
-        if kind not in ("handful", "onnx"):
+        if kind not in ("handful", "onnx", "html"):
             raise HTTPException(404, "There is no such export.")
-        if kind == "onnx" and any(find_spec(name) is None for name in NEEDED):
-            raise InvalidOptionError("Exporting to ONNX needs pip install 'handful[onnx]'.")
 
         def run() -> bytes:
-            classifier = session.exported()
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"model.{kind}"
-                classifier.save(path) if kind == "handful" else classifier.export_onnx(path)
+                session.save(path)
                 return path.read_bytes()
 
         data = await run_in_threadpool(run)

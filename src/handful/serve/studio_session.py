@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,20 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from handful._io import digest, write_atomically
-from handful.classifier import FewShotClassifier
-from handful.classifier.answers import ScoreEstimate
 from handful.classifier.embedder import ALIASES, PACKAGED, AnyEmbedder, automatic, choose_embedder
-from handful.classifier.examples import Source, fit_state
-from handful.classifier.explain import suspects
+from handful.classifier.examples import State
 from handful.classifier.features import embed
-from handful.classifier.file import read_file
+from handful.classifier.file import read_file, write_file
 from handful.classifier.inputs import Matrix, Picture, pixels_of
+from handful.classifier.onnx import export
 from handful.data.decode import Decoding, extensions, upright
-from handful.errors import DataError, HandfulError, InvalidOptionError, NotEnoughClassesError
+from handful.errors import DataError, HandfulError, InvalidOptionError
+from handful.serve.standalone import standalone_page
+from handful.serve.studio_model import REJECTIONS, answered, learnt, needs_of, shown, sorted_pile
 from handful.serve.studio_store import LONGEST_NAME, Project, Shelf, class_name, file_name
 
 BATCH = 8
@@ -33,17 +31,12 @@ MOST_IMAGES = 5000
 SMALL = Decoding(192, 192, channels=3, fit="crop")
 LARGE = 1200
 """Longest side, in pixels, of an image that is opened."""
-ALIKE = 0.995
-"""Images whose features have a cosine above this are shown as near duplicates."""
-SORTED = 60
-"""Images of the pile whose order is computed in full; the others follow by doubt."""
 FEW = 5
 """Classes with fewer images than this are asked for more."""
-REJECTIONS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-"""Shares of known images that the slider of the tray offers to reject."""
 TITLES = {
     "characters": "Drawings: comes with handful, fast",
     "photographs": "Photographs: EfficientNet-Lite0",
+    "photographs-large": "Photographs: two networks, slower and usually better",
     "file": "The embedding of the opened file",
 }
 OPENED = "opened.handful"
@@ -75,8 +68,8 @@ class Session:
         self._embedders: dict[str, AnyEmbedder] = {}
         self._active = ""
         self._features: dict[str, Matrix] = {}
-        self._classifier: FewShotClassifier | None = None
-        self._rows: list[tuple[str, str]] = []
+        self._model: State | None = None
+        self._shown: Json | None = None
         self._compared: dict[str, Json] = {}
         self._wanted: list[str] = []
         self._progress = Progress()
@@ -300,97 +293,47 @@ class Session:
             return
         self._active = name
         self._features = self.project.features(self._embedder(name).digest, [*self.project.items()])
-        self._classifier, self._rows = None, []
+        self._model = None
         self._refresh()
 
     def _refresh(self) -> None:
-        """Make the classifier that of the labels: forget and learn only what differs, exactly."""
+        """Make the classifier that of the labels."""
         items = self.project.items()
-        for item in items.keys() - self._features.keys():  # an undone deletion
-            if self._active:
-                self._features |= self.project.features(self._embedder(self._active).digest, [item])
-        wanted = [(i, v["label"]) for i, v in items.items() if v["label"] is not None and i in self._features]
-        kept = set(wanted)
-        gone = [row for row, pair in enumerate(self._rows) if pair not in kept]
-        new = [pair for pair in wanted if pair not in set(self._rows)]
+        back = [item for item in items if item not in self._features]
+        if back and self._active:  # an undone deletion, or images of another embedding
+            self._features |= self.project.features(self._embedder(self._active).digest, back)
+        labels = {i: v["label"] for i, v in items.items() if v["label"] is not None and i in self._features}
+        names = {item: value["name"] for item, value in items.items()}
+        self._model = learnt(self._model, labels, self._features, names)
+        self._shown = None if self._model is None else shown(self._model)
         self._revision += 1
-        if not gone and not new:
-            return
-        if len({label for _, label in wanted}) < 2:
-            self._classifier, self._rows = None, []
-            return
-        if self._classifier is None or len(gone) + len(new) > len(wanted) // 2:
-            self._classifier, self._rows = self._fitted(self._active, self._features, wanted), wanted
-            return
-        try:
-            self._update(gone, new)
-        except NotEnoughClassesError:  # on the way, not in the end
-            self._classifier, self._rows = self._fitted(self._active, self._features, wanted), wanted
-
-    def _update(self, gone: Sequence[int], new: Sequence[tuple[str, str]]) -> None:
-        classifier = self._classifier
-        if classifier is None:
-            return
-        state = classifier._state
-        if gone:
-            state = state.remove(gone)
-        if new:
-            rows = np.stack([self._features[item] for item, _ in new])
-            state = state.add(rows, np.array([label for _, label in new]), self._sources(new))
-        renewed = FewShotClassifier(cache=False)
-        renewed._state, renewed._embedder = state, classifier._embedder
-        renewed.n_features_in_ = classifier.n_features_in_
-        left = set(gone)
-        self._rows = [pair for row, pair in enumerate(self._rows) if row not in left] + list(new)
-        self._classifier = renewed
-
-    def _fitted(self, name: str, features: Mapping[str, Matrix], pairs: Sequence[tuple[str, str]]) -> FewShotClassifier:
-        rows, labels = np.stack([features[item] for item, _ in pairs]), np.array([label for _, label in pairs])
-        classifier = FewShotClassifier(cache=False)
-        classifier._state = fit_state(_options(classifier), rows, labels, self._sources(pairs))
-        classifier._embedder = self._embedder(name)
-        classifier.n_features_in_ = rows.shape[1]
-        return classifier
-
-    def _sources(self, pairs: Sequence[tuple[str, str]]) -> tuple[Source, ...]:
-        items = self.project.items()
-        return tuple(Source(items[item]["name"], item) for item, _ in pairs)
 
     def _accuracy(self) -> float | None:
-        if self._classifier is None:
-            return None
-        found = self._classifier.score_estimate_
-        return found.accuracy if found.examples else None
+        return None if self._shown is None else self._shown["score"]["accuracy"]
 
     # -------------------------------------------------------------------------------------------------- what it shows
 
     def state(self) -> Json:
         """Everything that the page shows, as plain values."""
         with self._lock:
-            items, guesses = self.project.items(), self._guesses()
+            items = self.project.items()
             pile = [item for item, value in items.items() if value["label"] is None]
+            ready = {item: self._features[item] for item in pile if item in self._features}
             return {
                 "revision": self._revision,
                 "id": self.project.identity,
                 "name": self.project.name,
                 "file": file_name(self.project.name),
-                "classes": self._class_list(items, guesses),
-                "items": [
-                    {
-                        "id": item,
-                        "name": value["name"],
-                        "label": value["label"],
-                        "ready": item in self._features,
-                        **({"guess": guesses[item][0]} if item in guesses else {}),
-                        **({"doubt": guesses[item][1]} if item in guesses and _doubtful(value, guesses[item]) else {}),
-                    }
-                    for item, value in items.items()
-                ],
-                "pile": self._pile([item for item in pile if item in self._features])
-                + [{"id": item} for item in pile if item not in self._features],
+                "classes": self._classes(items),
+                "items": [self._item(item, value) for item, value in items.items()],
+                "pile": sorted_pile(self._model, ready) + [{"id": item} for item in pile if item not in ready],
                 "estimate": self._estimate(),
-                "duplicates": self._duplicates(),
-                "rejection": self._rejection(),
+                "duplicates": [] if self._shown is None else self._shown["duplicates"],
+                "rejection": {
+                    "share": self.project.facts.get("reject", 0.05),
+                    "shares": list(REJECTIONS),
+                    "thresholds": [] if self._shown is None else self._shown["thresholds"],
+                },
                 "undo": self.project.undoable(),
                 "redo": self.project.redoable(),
                 "embedding": self._embedding(),
@@ -402,133 +345,76 @@ class Session:
         progress = self._progress
         return {"done": progress.done, "total": progress.total, "text": progress.text}
 
-    def _guesses(self) -> dict[str, tuple[str, float]]:
-        """For each example that can be held out: the class that all others give it, and the probability of its own."""
-        if self._classifier is None:
-            return {}
-        state = self._classifier._state
-        found = {self._rows[row][0]: (self._rows[row][1], 1.0) for row in state.held_out}
-        for each in suspects(state):
-            found[self._rows[each.index][0]] = (str(each.looks_like), each.probability)
+    def _item(self, item: str, value: Json) -> Json:
+        found: Json = {"id": item, "name": value["name"], "label": value["label"], "ready": item in self._features}
+        if self._shown is not None and item in self._shown["guesses"]:
+            found["guess"] = self._shown["guesses"][item]
+            if item in self._shown["doubtful"] and not value.get("sure"):
+                found["doubt"] = self._shown["doubtful"][item]["probability"]
+                found["guess"] = str(self._shown["doubtful"][item]["looks_like"])
         return found
 
-    def _class_list(self, items: Mapping[str, Json], guesses: Mapping[str, tuple[str, float]]) -> list[Json]:
+    def _classes(self, items: Mapping[str, Json]) -> list[Json]:
+        known, needs = ({}, {}) if self._shown is None else (self._shown["classes"], self._shown["needs"])
         classes = []
         for name in self.project.classes():
-            members = [item for item, value in items.items() if value["label"] == name]
-            tested = [item for item in members if item in guesses]
-            right = sum(guesses[item][0] == name for item in tested)
-            needs = ""
-            if len(members) < 2:
-                needs = "needs a second image to be tested" if members else "needs images"
-            elif len(members) < FEW:
-                needs = f"{FEW - len(members)} more would help"
-            elif tested and right < 0.7 * len(tested):
-                needs = "often mistaken: more images would help most here"
-            classes.append({"name": name, "count": len(members), "tested": len(tested), "right": right, "needs": needs})
+            count = sum(value["label"] == name for value in items.values())
+            tested, right = (known[name]["tested"], known[name]["right"]) if name in known else (0, 0)
+            need = needs_of(needs, name, count, FEW)
+            classes.append({"name": name, "count": count, "tested": tested, "right": right, "needs": need})
         return classes
 
     def _estimate(self) -> Json | None:
-        if self._classifier is None:
+        if self._shown is None:
             return None
-        found = self._classifier.score_estimate_
-        moved = None if self._before is None or not found.examples else found.accuracy - self._before
-        return {**_estimate_json(found), "moved": moved}
-
-    def _duplicates(self) -> list[list[str]]:
-        ids = [item for item, _ in self._rows]
-        if len(ids) < 2:
-            return []
-        rows = np.stack([self._features[item] for item in ids])
-        near = np.argwhere(np.triu(rows @ rows.T > ALIKE, 1))
-        return [[ids[a], ids[b]] for a, b in near[:50]]
-
-    def _pile(self, pile: Sequence[str]) -> list[Json]:
-        """The unlabelled images, the one whose label would teach most first."""
-        if self._classifier is None or not pile:
-            return [{"id": item} for item in pile]
-        rows = np.stack([self._features[item] for item in pile])
-        probabilities = self._classifier.predict_proba(rows)
-        best = probabilities.max(1)
-        first = self._classifier.suggest(rows, min(SORTED, len(pile)))
-        order = first + [int(i) for i in np.argsort(best, kind="stable") if int(i) not in set(first)]
-        classes = self._classifier.classes_
-        return [
-            {"id": pile[i], "guess": str(classes[probabilities[i].argmax()]), "probability": float(best[i])}
-            for i in order
-        ]
-
-    def _rejection(self) -> Json:
-        share = self.project.facts.get("reject", 0.05)
-        thresholds: list[float | None] = []
-        if self._classifier is not None and self._classifier.score_estimate_.examples:
-            thresholds = [_finite(self._classifier.unknown_threshold(each)) if each else None for each in REJECTIONS]
-        return {"share": share, "shares": list(REJECTIONS), "thresholds": thresholds}
+        now = self._accuracy()
+        return {**self._shown["score"], "moved": None if self._before is None or now is None else now - self._before}
 
     def _embedding(self) -> Json:
-        chosen = self.project.facts.get("embedding", "auto")
-        if self._active and (estimate := self._estimate()) is not None:
-            self._compared[self._active] = {**estimate, "images": len(self._rows)}
+        if self._shown is not None:
+            self._compared[self._active] = self._shown["score"]
         options = [
             {"name": name, "title": TITLES.get(name, name), "estimate": self._compared.get(name)}
             for name in self.embeddings()
         ]
-        return {"chosen": chosen, "active": self._active, "options": options}
+        return {"chosen": self.project.facts.get("embedding", "auto"), "active": self._active, "options": options}
 
     def answer(self, content: bytes, name: str = "image") -> Json:
         """What the classifier says about an image: probabilities, how unknown it is, and the nearest examples."""
-        small_picture(name, content)
         with self._lock:
-            classifier, active = self._classifier, self._active
-        if classifier is None:
+            model, active = self._model, self._active
+        if model is None:
             raise InvalidOptionError("Show it images of at least two classes first.")
-        row = embed([Picture(name, content)], self._embedder(active), None).features
-        with self._lock:
-            ids = [item for item, _ in self._rows] if classifier is self._classifier else []
-            probabilities = classifier.predict_proba(row)[0]
-            near = classifier.explain(row, 5).neighbours[0]
-            return {
-                "answers": [
-                    {"label": str(classifier.classes_[i]), "probability": float(probabilities[i])}
-                    for i in np.argsort(-probabilities)
-                ],
-                "unknown": float(classifier.unknown_score(row)[0]),
-                "nearest": [
-                    {"id": ids[each.index], "label": str(each.label), "similarity": each.similarity}
-                    for each in near
-                    if each.index < len(ids)
-                ],
-            }
+        return answered(
+            model, embed([Picture(name, content)], self._embedder(active), None, thumbnails=False).features[0]
+        )
 
-    def exported(self) -> FewShotClassifier:
-        """The classifier as it would be saved: with its embedding, and small pictures of the examples."""
+    def save(self, path: Path) -> None:
+        """Write the classifier to a .handful file with small pictures of the examples, a .onnx file or a .html page."""
         with self._lock:
-            classifier = self._classifier
-            if classifier is None:
-                raise InvalidOptionError("There is nothing to take away yet: show it images of at least two classes.")
-            state, ids = classifier._state, [item for item, _ in self._rows]
-            copy = FewShotClassifier(cache=False)
-            sources = tuple(
-                replace(source, thumbnail=self._bytes(self.project.small(item)))
-                for source, item in zip(state.sources, ids, strict=True)
-            )
-            copy._state, copy._embedder = replace(state, sources=sources), classifier._embedder
-            copy.n_features_in_ = classifier.n_features_in_
-            return copy
+            model, active = self._model, self._active
+        if model is None:
+            raise InvalidOptionError("There is nothing to take away yet: show it images of at least two classes.")
+        if path.suffix == ".onnx":
+            export(path, model, self._embedder(active))
+            return
+        if path.suffix == ".html":
+            page = standalone_page(self.project.name, model, self._embedder(active))
+            path.write_text(page, encoding="utf-8")
+            return
+        sources = tuple(replace(each, thumbnail=_bytes(self.project.small(each.digest))) for each in model.sources)
+        write_file(path, replace(model, sources=sources), self._embedder(active), thumbnails=True)
 
     def large_picture(self, item: str) -> bytes:
         """An image for looking at, decoded and encoded again: the browser never sees the bytes that were given."""
         file = self.project.image(item)
         if not file.exists():
-            return self._bytes(self.project.small(item))
+            return _bytes(self.project.small(item))
         image = upright(file.read_bytes(), Decoding(LARGE // 2, LARGE // 2))
         image.thumbnail((LARGE, LARGE))
         out = io.BytesIO()
         image.save(out, "JPEG", quality=88)
         return out.getvalue()
-
-    def _bytes(self, file: Path) -> bytes:
-        return file.read_bytes() if file.exists() else b""
 
     # ------------------------------------------------------------------------------------------------ background work
 
@@ -565,7 +451,7 @@ class Session:
             items = self.project.items()
             some = [Picture(items[item]["name"], self.project.image(item).read_bytes()) for item in missing[:BATCH]]
         self._advance(name, len(missing))
-        done = embed(some, self._embedder(name), None)
+        done = embed(some, self._embedder(name), None, thumbnails=False)
         rows = dict(zip(missing[:BATCH], done.features, strict=True))
         self.project.keep_features(self._embedder(name).digest, rows)
         with self._lock:
@@ -601,11 +487,13 @@ class Session:
     def _compare_now(self, name: str) -> None:
         items = self.project.items()
         features = self.project.features(self._embedder(name).digest, [*items])
-        pairs = [(item, value["label"]) for item, value in items.items() if value["label"] is not None]
+        labels = {item: value["label"] for item, value in items.items() if value["label"] is not None}
+        names = {item: value["name"] for item, value in items.items()}
         self._wanted = [each for each in self._wanted if each != name]
-        if len({label for _, label in pairs}) >= 2:
-            found = self._fitted(name, features, pairs).score_estimate_
-            self._compared[name] = {**_estimate_json(found), "images": len(pairs)}
+        found = learnt(None, labels, features, names)
+        if found is not None:
+            self._compared[name] = shown(found)["score"]
+        self._revision += 1
         self._tell("changed", {"revision": self._revision})
 
     # -------------------------------------------------------------------------------------------------------- opening
@@ -687,25 +575,5 @@ def _blank() -> bytes:
     return out.getvalue()
 
 
-def _options(classifier: FewShotClassifier) -> Any:
-    from handful.classifier.examples import Options
-
-    return Options(classifier.learner, classifier.lam, classifier.balance, classifier.tune_limit)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _doubtful(value: Json, guess: tuple[str, float]) -> bool:
-    return guess[0] != value["label"] and not value.get("sure")
-
-
-def _estimate_json(estimate: ScoreEstimate) -> Json:
-    return {
-        "accuracy": _finite(estimate.accuracy),
-        "low": _finite(estimate.low),
-        "high": _finite(estimate.high),
-        "examples": estimate.examples,
-        "exact": estimate.exact,
-    }
+def _bytes(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""

@@ -20,15 +20,13 @@ export function board(project) {
     welcome.hidden = classes.length > 0;
     const members = new Map(classes.map((each) => [each.name, []]));
     for (const item of items) members.get(item.label)?.push(item);
-    fresh.remove();
     keyed(
       columns,
-      classes,
-      (each) => each.name,
-      (each) => column(project, each.name),
-      (card, each) => card.render(each, members.get(each.name), project.order.get(each.name)),
+      [...classes, null],
+      (each) => (each ? `class ${each.name}` : "new"),
+      (each) => (each ? column(project, each.name) : fresh),
+      (card, each) => each && card.render(each, members.get(each.name), project.order.get(each.name)),
     );
-    columns.append(fresh);
     bar.render();
   };
   return { node, render };
@@ -156,7 +154,6 @@ function newClass(project) {
     name.focus();
   };
   const form = h("form", { class: "column new", "aria-label": "New class", on: { submit: make } }, h("div", { class: "row" }, name, h("button", { type: "submit", class: "button round primary", "aria-label": "Add the class", title: "Add the class" }, icon("plus"))), h("p", { class: "soft" }, "or drop a folder of class folders anywhere, or images here"));
-  form.dataset.key = "new";
   dropZone(project, form, () => {
     const typed = name.value.trim() || `Class ${project.state.classes.length + 1}`;
     name.value = "";

@@ -1,0 +1,165 @@
+"""What the studio learns and shows, as functions of one immutable state: no threads, no files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from handful.classifier.answers import ScoreEstimate
+from handful.classifier.estimate import estimate
+from handful.classifier.examples import Options, Source, State, fit_state
+from handful.classifier.explain import nearest, suggest
+from handful.classifier.inputs import Matrix
+from handful.classifier.novelty import rejection_threshold
+from handful.errors import NotEnoughClassesError
+
+SORTED = 60
+"""Images of the pile whose order is computed in full; the others follow by doubt."""
+REJECTIONS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+"""Shares of known images that the slider of the tray offers to reject; 0 rejects nothing."""
+NEAREST = 5
+Json = dict[str, Any]
+Labels = Mapping[str, str]
+"""The label of each image, by its digest."""
+
+
+def learnt(state: State | None, labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State | None:
+    """The state for these labels: what differs is forgotten, relabelled or added, exactly; None below two classes."""
+    if len(set(labels.values())) < 2:
+        return None
+    if state is None:
+        return _fitted(labels, features, names)
+    known = {source.digest: str(label) for source, label in zip(state.sources, state.labels, strict=True)}
+    changed = [item for item, label in labels.items() if known.get(item) != label]
+    gone = [item for item in known if item not in labels]
+    if not changed and not gone:
+        return state
+    if len(changed) + len(gone) > len(labels) // 2:
+        return _fitted(labels, features, names)
+    try:
+        return _updated(state, labels, features, names)
+    except NotEnoughClassesError:  # on the way, not in the end
+        return _fitted(labels, features, names)
+
+
+def _fitted(labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State:
+    rows = np.stack([features[item] for item in labels])
+    sources = [Source(names[item], item) for item in labels]
+    return fit_state(Options(), rows, np.array([*labels.values()]), sources)
+
+
+def _updated(state: State, labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State:
+    place = {source.digest: row for row, source in enumerate(state.sources)}
+    moved: dict[str, list[int]] = {}
+    for item, row in place.items():
+        if item in labels and str(state.labels[row]) != labels[item]:
+            moved.setdefault(labels[item], []).append(row)
+    for label, rows in moved.items():
+        state = state.relabel(rows, label)
+    new = [item for item in labels if item not in place]
+    if new:
+        added = np.stack([features[item] for item in new])
+        sources = [Source(names[item], item) for item in new]
+        state = state.add(added, np.array([labels[item] for item in new]), sources)
+    gone = [row for item, row in place.items() if item not in labels]
+    return state.remove(gone) if gone else state
+
+
+# ----------------------------------------------------------------------------------------------------- what it shows
+
+
+def shown(state: State) -> Json:
+    """Accuracy, classes, guesses, doubtful labels, near duplicates and thresholds, images named by their digest."""
+    found = estimate(state)
+    digests = [source.digest for source in state.sources]
+    return {
+        "score": score_json(found.score),
+        "classes": {str(each.label): each.to_json() for each in found.classes},
+        "guesses": _guesses(state),
+        "doubtful": {each.digest: each.to_json() for each in found.doubtful},
+        "duplicates": [[digests[row] for row in group.indices] for group in found.duplicates],
+        "needs": {str(each.label): each.reason for each in found.needs},
+        "thresholds": _thresholds(state),
+    }
+
+
+def _guesses(state: State) -> dict[str, str]:
+    """For each example that can be held out, the class that all others give it."""
+    held = state.held_out
+    best = state.held_out_scores[held].argmax(1) if len(held) else []
+    return {state.sources[row].digest: str(state.classes[code]) for row, code in zip(held, best, strict=True)}
+
+
+def _thresholds(state: State) -> list[float | None]:
+    """Unknown scores above which an image is none of the classes, one per share of `REJECTIONS`."""
+    scores = state.held_out_unknown_scores
+    if not len(scores):
+        return []
+    return [_finite(rejection_threshold(scores, share)) if share else None for share in REJECTIONS]
+
+
+def score_json(score: ScoreEstimate) -> Json:
+    """An estimated accuracy as plain values, None where there is none."""
+    return {
+        "accuracy": _finite(score.accuracy),
+        "low": _finite(score.low),
+        "high": _finite(score.high),
+        "examples": score.examples,
+        "exact": score.exact,
+    }
+
+
+def sorted_pile(state: State | None, pile: Mapping[str, Matrix]) -> list[Json]:
+    """Unlabelled images with a guess for each, the one whose label would teach most first."""
+    ids = [*pile]
+    if state is None or not ids:
+        return [{"id": item} for item in ids]
+    rows = np.stack([*pile.values()])
+    probabilities = _probabilities(state, rows)
+    best = probabilities.max(1)
+    first = suggest(state, rows, min(SORTED, len(ids)))
+    chosen = set(first)
+    order = first + [int(i) for i in np.argsort(best, kind="stable") if int(i) not in chosen]
+    return [
+        {"id": ids[i], "guess": str(state.classes[probabilities[i].argmax()]), "probability": float(best[i])}
+        for i in order
+    ]
+
+
+def answered(state: State, row: Matrix) -> Json:
+    """What the classifier says about one image: probabilities, how unknown it is, and the nearest examples."""
+    probabilities = _probabilities(state, row[None])[0]
+    return {
+        "answers": [
+            {"label": str(state.classes[i]), "probability": float(probabilities[i])}
+            for i in np.argsort(-probabilities, kind="stable")
+        ],
+        "unknown": float(state.unknown_scores(row[None])[0]),
+        "nearest": [
+            {"id": state.sources[each.index].digest, "label": str(each.label), "similarity": each.similarity}
+            for each in nearest(state, row, NEAREST)
+        ],
+        "version": state.version,
+    }
+
+
+def _probabilities(state: State, rows: Matrix) -> Matrix:
+    probabilities: Matrix = softmax(state.scale * state.scores(rows), axis=-1)
+    return probabilities
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def needs_of(state_needs: Mapping[str, str], name: str, count: int, enough: int) -> str:
+    """Why a class should get more images; empty if it need not."""
+    if count < 2:
+        return "needs a second image to be tested" if count else "needs images"
+    if name in state_needs:
+        return state_needs[name]
+    return f"{enough - count} more would help" if count < enough else ""
