@@ -164,7 +164,7 @@ def test_holding_the_button_records_from_the_camera(page: Any) -> None:
     page.wait_for_selector(".preview", state="detached")
     page.keyboard.press("Control+z")  # one recording is one step
     page.wait_for_function("() => document.querySelectorAll('.column[data-class=ring] .thumb').length === 4")
-    page.click(".tray >> text=Live camera")
+    page.click(".tray >> text=Camera")
     page.wait_for_selector("#answer")
     page.click(".tray >> text=Stop")
 

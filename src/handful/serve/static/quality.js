@@ -33,7 +33,7 @@ function headline({ accuracy, low, high, examples, moved, exact }) {
     { class: "headline" },
     h("p", { class: "number" }, h("span", { id: "accuracy" }, percent(accuracy, 1)), change),
     h("div", { class: "interval", vars: { "--low": low, "--high": high, "--at": accuracy }, "aria-hidden": "true" }, h("i", {}), h("b", {})),
-    h("p", { class: "soft" }, `${exact ? "" : "About, "}on new images like these; between ${percent(low)} and ${percent(high)} with 95% confidence. Leave-one-out over ${images(examples)}.`),
+    h("p", { class: "soft" }, `of new images like these, ${exact ? "" : "about, "}by leave-one-out over ${images(examples)}. 95% interval: ${percent(low)} to ${percent(high)}.`),
   );
 }
 

@@ -29,7 +29,7 @@ export async function studio(root, id) {
       "main",
       { id: "main", class: "studio", tabindex: "-1" },
       h("div", { class: "left" }, columns.node, heap.node),
-      h("div", { class: "right" }, meter.node, test.node),
+      h("div", { class: "side" }, meter.node, test.node),
     ),
   );
   const render = () => {

@@ -14,11 +14,11 @@ export function tray(project) {
   const slider = h("input", { type: "range", min: "0", step: "1", id: "reject" });
   const caption = h("span", { class: "soft" });
   const strict = h("div", { class: "strict" }, h("label", { for: "reject" }, "None of these"), slider, caption);
-  const camera = button("Live camera", "camera", () => (live ? stop() : begin()));
+  const camera = button("Camera", "camera", () => (live ? stop() : begin()), { class: "button small" });
   const node = h(
     "section",
     { class: "tray card", "aria-label": "Try it" },
-    h("header", {}, h("h2", {}, "Try it"), h("span", { class: "grow" }), button("Choose", "plus", () => chosenFiles(false, ([entry]) => test(entry.file, entry.name)), { "aria-label": "Choose an image to try" }), camera),
+    h("header", {}, h("h2", {}, "Try it"), h("span", { class: "grow" }), button("Choose", "plus", () => chosenFiles(false, ([entry]) => test(entry.file, entry.name)), { class: "button small", "aria-label": "Choose an image to try" }), camera),
     stage,
     verdict,
     strict,
@@ -67,7 +67,7 @@ export function tray(project) {
     live.stop();
     live = null;
     camera.classList.remove("on");
-    camera.lastElementChild.textContent = "Live camera";
+    camera.lastElementChild.textContent = "Camera";
   }
 
   function show() {
