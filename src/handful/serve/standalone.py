@@ -23,12 +23,13 @@ LARGEST = 2_000_000
 
 def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
     """The page; only the paper's four-layer networks with batch norm are small and simple enough for it."""
-    conv4 = next((each for each in _modules(embedder) if isinstance(each, Conv4)), None)
+    conv4 = _conv4(embedder)
     blocks = [_layer(block) for block in conv4.blocks] if conv4 is not None else []
-    if conv4 is None or not all(blocks) or sum(each.numel() for each in conv4.parameters()) > LARGEST:
+    size = 0 if conv4 is None else sum(each.numel() for each in conv4.parameters())
+    if conv4 is None or not all(blocks) or size > LARGEST or not isinstance(embedder, Embedder):
         raise InvalidOptionError(
-            f"The embedding '{embedder.origin or embedder.kind}' is too large for a page of its own. Take the .handful "
-            f"or the ONNX file, or switch to the embedding for drawings."
+            f"The embedding '{embedder.name}' is too large for a page of its own. Take the .handful or the ONNX file, "
+            f"or switch to the embedding for drawings."
         )
     head, score = state.head.linear(), score_estimate(state)
     weights = state.scale * head.weights
@@ -49,9 +50,10 @@ def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
     return PAGE.read_text(encoding="utf-8").replace("MODEL_AS_JSON", text)
 
 
-def _modules(embedder: AnyEmbedder) -> list[nn.Module]:
-    whole = isinstance(embedder, Embedder) and isinstance(embedder.network, nn.Module)
-    return list(embedder.network.modules()) if whole else []
+def _conv4(embedder: AnyEmbedder) -> Conv4 | None:
+    if not isinstance(embedder, Embedder) or not isinstance(embedder.network, nn.Module):
+        return None
+    return next((each for each in embedder.network.modules() if isinstance(each, Conv4)), None)
 
 
 def _layer(block: nn.Module) -> dict[str, Any] | None:
