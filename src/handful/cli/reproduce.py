@@ -1,4 +1,4 @@
-"""`handful reproduce`: a table or figure of the paper, beside its published numbers."""
+"""`handful reproduce`: rerun a table or figure of the paper and compare with the published numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tyro.conf import Positional
 from handful.cli.machine import Device, prepare
 from handful.cli.progress import watched
 from handful.errors import InvalidOptionError
-from handful.paper.recipes.settings import Variant
+from handful.paper.recipes.settings import Schedule, Variant, Width
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
@@ -39,69 +39,66 @@ WITH_PATH = ("verify", "queue")
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train what a table or figure of the paper needs, test it on the same episodes, and compare with the print."""
+    """Train what a table or figure needs, test all rows on the same episodes, compare with the published numbers."""
 
     target: Positional[Target]
-    """Which table or figure; `estimates` measures what the runs of all of them would take, and trains nothing; `verify
-    PATH` recomputes every figure of the reports below a folder from the per-episode counts beside them; `queue FILE`
-    works off a file with one such command per line; `status` shows how far all runs below --out are."""
+    """Which table or figure. Or `estimates`: measure what the runs of all of them would take, without training; `verify
+    PATH`: recompute every figure of the reports below a folder from the per-episode counts beside them; `queue FILE`:
+    run a file with one such command per line; `status`: show how far all runs below --out are."""
     path: Positional[Path | None] = None
     """For `verify`: a report, or a folder of reports; for `queue`: the file of commands."""
     budget: float = 0.0
-    """Minutes to train for in all, shared out among the runs; they go on next time. 0: no limit."""
+    """Minutes of training in all, shared among the runs; the next call continues them. 0: no limit."""
     until: Literal["complete", "end"] = "complete"
     """Where a run stops by itself: once it is complete (patience is exhausted, all episodes are trained, or less than
     0.5% of the summed learning rate of a step schedule is left), or only at the end of its plan."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
     variant: tuple[Variant, ...] = ("authors",)
-    """What to train by: the paper's text, its authors' code, or what is known today; several give several rows."""
+    """Recipes to train by: the paper's text, the authors' code, or today's methods; several give several rows."""
     seeds: int = 1
-    """Training runs of each recipe, from seeds 0, 1, ..."""
+    """Training runs per recipe, with seeds 0, 1, ..."""
     out: Path = Path("runs/reproduce")
     """Folder for the runs and the report; runs are shared between tables."""
     dry_run: bool = False
     """Train nothing: list every row with the time to its completion, or why it cannot run now."""
     episodes: int = 0
-    """Cut every run short at so many episodes, and say so in the report; a cosine schedule ends there. 0: no cut."""
+    """Stop every run after this many episodes, where a cosine schedule then ends; the report says so. 0: no cut."""
     episodes_of: tuple[str, ...] = ()
-    """Another cut for recipes whose name contains a word, as WORD=N, for example: --episodes-of maml=200 lrd2=900."""
-    width: Literal["32C", "64C", "wide"] | None = None
-    """Another embedding than the recipes', and say so in the report."""
-    schedule: Literal["step", "cosine", "constant"] | None = None
-    """Another course of the learning rate than the recipes', and say so in the report; cosine suits short runs."""
+    """Another number for recipes whose name contains a word, as WORD=N: --episodes-of maml=200 lrd2=900."""
+    width: Width | None = None
+    """Another embedding than the recipes'; the report says so."""
+    schedule: Schedule | None = None
+    """Another learning rate schedule than the recipes'; the report says so. cosine suits short runs."""
     validate_every: int | None = None
-    """Episodes between two validations, in place of the recipes'; 0 for none, which saves time in short runs."""
+    """Episodes between two validations, instead of the recipes'; 0 for none, which saves time in short runs."""
     test_episodes: int = 10_000
     """Test episodes of each column."""
     test_episodes_of: tuple[str, ...] = ()
-    """Only the first N of them for recipes whose name contains a word, as WORD=N: MAML takes a second for each."""
+    """Only the first N of them for recipes whose name contains a word, as WORD=N: MAML takes a second per episode."""
     checkpoint: Literal["shot", "mean", "last"] = "shot"
-    """What to test: the best on validation for the number of shots (as the authors), for the mean, or the last."""
+    """Which to test: the best on validation for the number of shots (as the authors do), for the mean, or the last."""
     device: Device = "auto"
     """Where to compute."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
     wait: bool = False
-    """Wait for runs that another process is training; they are left out otherwise."""
+    """Wait for runs that another process is training, instead of leaving them out."""
     processes: int = 1
-    """For `queue`: commands to run at a time; several get one thread each."""
+    """For `queue`: commands to run at the same time; several get one thread each."""
 
     def run(self) -> int:
         """Do it, or say what it would take."""
         self._check()
-        if self.target == "verify":
-            return self._verify()
-        if self.target == "queue":
-            return self._queue()
-        if self.target == "status":
-            return self._status()
+        alone = {"verify": self._verify, "queue": self._queue, "status": self._status}
+        if self.target in alone:
+            return alone[self.target]()
         engine = prepare(self.device, self.threads)
         if self.target == "table4":
             return self._timing()
         if self.target == "estimates":
             return self._estimates(engine)
-        return self._estimate(engine) if self.dry_run else self._reproduce(engine)
+        return self._forecast(engine) if self.dry_run else self._reproduce(engine)
 
     def _check(self) -> None:
         if self.path is not None and self.target not in WITH_PATH:
@@ -144,9 +141,7 @@ class Reproduce:
         found = runs_below(self.out)
         for each in found:
             _say(str(each))
-        complete, running = (
-            sum(each) for each in ([s.completion.complete for s in found], [bool(s.holder) for s in found])
-        )
+        complete, running = sum(s.completion.complete for s in found), sum(bool(s.holder) for s in found)
         _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
         return 0
 
@@ -187,7 +182,7 @@ class Reproduce:
             engine=engine,
         )
 
-    def _estimate(self, engine: Engine) -> int:
+    def _forecast(self, engine: Engine) -> int:
         from handful.paper.experiments import EXPERIMENTS, narrowed
         from handful.paper.forecast import forecast
 
@@ -214,11 +209,10 @@ class Reproduce:
             raise InvalidOptionError(f"No row of table4 matches. Its rows: {', '.join(row.label for row in ROWS)}.")
         seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
         if self.dry_run:
-            _say(
-                f"Table 4: {len(rows)} rows, on noise images; no data set is needed. A few episodes of each, scaled up:"
-            )
+            _say(f"Table 4: {len(rows)} rows, on noise images: no data set is needed. Scaled up from a few episodes:")
             timed = time_rows(rows, 0.5, _say, both=False)
-            _say(f"All together: {duration(sum(each.by_episode.seconds for each in timed))} and the images once.")
+            whole = duration(sum(each.by_episode.seconds for each in timed))
+            _say(f"All together: {whole} by episode, and less for the second way, which embeds each image once.")
             return 0
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")
