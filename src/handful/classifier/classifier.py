@@ -372,6 +372,12 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         return "features" if self._embedder is None else str(self._embedder)
 
     @property
+    def embedder_(self) -> AnyEmbedder | None:
+        """What turns images into features; None for a classifier that was fitted to features."""
+        check_is_fitted(self)
+        return self._embedder
+
+    @property
     def has_thumbnails_(self) -> bool:
         """Whether there are small pictures of the examples."""
         check_is_fitted(self)

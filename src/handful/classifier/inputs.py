@@ -287,6 +287,8 @@ def _picture(item: Any, number: int) -> Picture:
         if Path(item).is_dir():
             raise DataError(f"{item} is a folder, but an image was expected. Give the folder alone, or its images.")
         return Picture(str(item))
+    if isinstance(item, Picture):
+        return item
     if isinstance(item, bytes):
         return Picture(f"number {number}", item)
     if isinstance(item, Image.Image):

@@ -24,13 +24,14 @@ from handful.cli.inspect import Inspect
 from handful.cli.predict import Predict
 from handful.cli.recipes import Recipes
 from handful.cli.reproduce import Reproduce
+from handful.cli.serve import Serve
 from handful.cli.streams import HANGUP, drop_output, let_go_of_the_terminal, plain, plain_output, prepare_streams
 from handful.cli.studio import Studio
 from handful.cli.train import Train, flags_of
 from handful.errors import HandfulError
 from handful.paper.recipes import named_recipe
 
-Command = Fit | Predict | Add | Forget | Inspect | Studio | Demo | Train | Evaluate | Data | Recipes | Reproduce
+Command = Fit | Predict | Add | Forget | Inspect | Serve | Studio | Demo | Train | Evaluate | Data | Recipes | Reproduce
 
 _BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
 _INSIDE = re.compile(r"Error parsing __tyro\S*: ")
@@ -104,6 +105,7 @@ def _commands(words: list[str]) -> type[Command]:
         | Annotated[Add, subcommand("add")]
         | Annotated[Forget, subcommand("forget")]
         | Annotated[Inspect, subcommand("inspect")]
+        | Annotated[Serve, subcommand("serve")]
         | Annotated[Studio, subcommand("studio")]
         | Annotated[Demo, subcommand("demo")]
         | Annotated[Train, training]

@@ -43,6 +43,8 @@ class Limits:
     """Bytes of one request."""
     bodies: int = 512 * 2**20
     """Bytes of all requests that are under way."""
+    values: int = 1_000_000
+    """Values in one JSON body."""
     images: int = 256
     """Images in one request."""
     image: int = 32 * 2**20

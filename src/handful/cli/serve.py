@@ -1,0 +1,67 @@
+"""`handful serve`: classifiers over HTTP."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from handful.cli.machine import prepare
+from handful.errors import InvalidOptionError
+
+TOKEN = "HANDFUL_TOKEN"
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Answer over HTTP: predictions, classes, examples, accuracy, health, metrics, and an OpenAPI description."""
+
+    classifiers: Positional[tuple[Path, ...]]
+    """Files that handful fit wrote; each is served under its name without the extension."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but this machine's own needs a token: HANDFUL_TOKEN, or a new one is printed."""
+    port: int = 8000
+    """Port to listen on; 0 for any free one."""
+    learn: bool = False
+    """Let clients add, relabel and forget examples; the files are updated."""
+    names: tuple[str, ...] = ()
+    """Further host names by which clients may call the service, for example that of a proxy."""
+    queue: int = 512
+    """Images that may wait at once; requests beyond are answered with 503."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Serve until stopped."""
+        from handful.serve import require_packages
+
+        require_packages("serve")
+        from handful.serve.api import application
+        from handful.serve.guard import Limits, access, is_loopback
+        from handful.serve.launch import address_of, listening, run
+        from handful.serve.models import Service, load_models
+        from handful.serve.worker import Worker
+
+        if not self.classifiers:
+            raise InvalidOptionError("Say what to serve: handful serve model.handful")
+        if self.queue < 1:
+            raise InvalidOptionError(f"--queue must be at least 1, but got {self.queue}.")
+        prepare("cpu", self.threads)
+        given = os.environ.get(TOKEN, "")
+        token = given or ("" if is_loopback(self.host) else secrets.token_urlsafe(32))
+        limits, worker = Limits(), Worker(self.queue)
+        models = load_models(self.classifiers, worker, self.learn)
+        app = application(Service(models, worker, limits), access(self.host, self.names, token))
+        with listening(self.host, self.port) as bound:
+            address = address_of(bound)
+            for name, model in models.items():
+                clf = model.now
+                print(f"{address}/models/{name}: {len(clf.classes_)} classes, {len(clf.labels_)} images")
+            if token and not given:
+                print(f"Token: {token}")
+            print(f"Description: {address}/openapi.json", flush=True)
+            run(app, bound, limits)
+        return 0

@@ -1,0 +1,89 @@
+"""Starting and stopping the server: a bound socket, the limits of connections, signals that let it finish."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from handful.errors import InvalidOptionError
+from handful.serve.guard import Limits
+
+CONNECTIONS = 512
+"""Connections that may be open at once; requests on further ones are answered with 503."""
+GRACE = 30
+"""Seconds that a stopping server gives to the requests that it has accepted."""
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, so that clients may connect from now on; port 0 is any free one."""
+    if not 0 <= port < 2**16:
+        raise InvalidOptionError(f"--port is from 0 to {2**16 - 1}, but got {port}.")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(CONNECTIONS)
+    except OSError as error:
+        raise InvalidOptionError(
+            f"Cannot listen on {host}, port {port}: {error.strerror or error}. "
+            f"Choose another --port, or 0 for any free one."
+        ) from error
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """The address to type into a browser on this machine."""
+    host, port = bound.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what was accepted."""
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has stopped
+        signal.signal(number, lambda *_: None)
+    asyncio.run(_serve(uvicorn.Server(config), bound, limits or Limits()))
+
+
+async def _serve(server: uvicorn.Server, bound: socket.socket, limits: Limits) -> None:
+    watching = asyncio.create_task(_hang_up_on_silence(server, limits.idle))
+    try:
+        await server.serve(sockets=[bound])
+    finally:
+        watching.cancel()
+
+
+async def _hang_up_on_silence(server: uvicorn.Server, seconds: float) -> None:
+    """Close connections that have not sent the headers of a request in time, which uvicorn would keep forever."""
+    now = asyncio.get_running_loop().time
+    since: dict[Any, tuple[object, float]] = {}
+    while True:
+        await asyncio.sleep(min(1.0, seconds))
+        open_now: set[Any] = set(server.server_state.connections)
+        since = {each: start for each, start in since.items() if each in open_now}
+        for each in open_now:
+            answered, start = since.setdefault(each, (each.cycle, now()))
+            under_way = each.cycle is not None and not each.cycle.response_complete
+            if under_way or answered is not each.cycle:
+                del since[each]
+            elif now() - start > seconds:
+                each.transport.abort()
