@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,27 @@ import pytest
 import tyro
 
 from handful.classifier import FewShotClassifier
+from handful.cli import predict as predicting
+from handful.cli import test as testing
 from handful.cli.add import Add
+from handful.cli.cache import Cache, bytes_of
 from handful.cli.fit import Fit
 from handful.cli.forget import Forget
 from handful.cli.inspect import Inspect
+from handful.cli.main import main
 from handful.cli.predict import Predict
 from handful.errors import HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
-COMMANDS: dict[str, Any] = {"fit": Fit, "predict": Predict, "add": Add, "forget": Forget, "inspect": Inspect}
+COMMANDS: dict[str, Any] = {
+    "fit": Fit,
+    "predict": Predict,
+    "test": testing.Test,
+    "add": Add,
+    "forget": Forget,
+    "inspect": Inspect,
+    "cache": Cache,
+}
 Handful = Callable[..., tuple[int, str]]
 
 
@@ -83,7 +98,7 @@ def test_predict_prints_a_line_an_image(handful: Handful, file: Path, new: Path)
 def test_predict_writes_json_lines_and_tables(handful: Handful, file: Path, new: Path) -> None:
     rows = [json.loads(line) for line in handful("predict", file, new, "--json")[1].splitlines()]
     assert [row["label"] for row in rows] == ["circle", "circle", "cross"]
-    assert all(abs(sum(row["probabilities"].values()) - 1) < 1e-5 for row in rows)
+    assert all(abs(sum(each["probability"] for each in row["top"]) - 1) < 1e-5 for row in rows)
     table = list(csv.DictReader(io.StringIO(handful("predict", file, new, "--csv")[1])))
     assert [row["label"] for row in table] == ["circle", "circle", "cross"]
     assert [float(row["probability"]) for row in table] == [row["probability"] for row in rows]
@@ -116,18 +131,197 @@ def test_predict_rejects_strangers(handful: Handful, tmp_path: Path, folder: Pat
     assert "unknown" in handful("predict", known, folder / "cross", "--reject", "--csv")[1]
 
 
-def test_predict_stops_at_a_bad_image_or_goes_on(handful: Handful, file: Path, new: Path, tmp_path: Path) -> None:
+def test_a_bad_image_costs_one_line(
+    handful: Handful, file: Path, new: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bad = tmp_path / "bad.png"
     bad.write_text("not an image")
-    with pytest.raises(HandfulError, match=r"bad\.png"):
-        handful("predict", file, bad, new)
-    code, out = handful("predict", file, bad, new, "--json", "--keep-going")
+    code, out = handful("predict", file, bad, new, "--json")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 1
     assert "bad.png" in rows[0]["error"]
     assert [row["label"] for row in rows[1:]] == ["circle", "circle", "cross"]
-    assert "error: " in handful("predict", file, bad, "--keep-going")[1]
-    assert "bad.png" in handful("predict", file, bad, "--keep-going", "--csv")[1]
+    assert handful("predict", file, bad)[1].startswith(f"{bad}\terror: The image {bad} cannot be read")
+    table = list(csv.DictReader(io.StringIO(handful("predict", file, bad, new, "--csv")[1])))
+    assert [bool(row["error"]) for row in table] == [True, False, False, False]
+
+
+def test_predict_prints_the_next_best_and_a_summary(
+    handful: Handful, file: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = tyro.cli(Predict, args=[str(file), str(new), "--top", "3"]).run()
+    said = capsys.readouterr()
+    assert code == 0
+    assert all(len(line.split("\t")) == 1 + 3 * 2 for line in said.out.splitlines())
+    assert said.err.startswith("3 images in ")
+    assert "2 circle, 1 cross" in said.err
+    out = handful("predict", file, new, "--min-confidence", "1")[1]
+    assert [line.split("\t")[1] for line in out.splitlines()] == ["unsure"] * 3
+    header = handful("predict", file, new, "--csv", "--top", "2")[1].splitlines()[0]
+    assert header.endswith("error,label2,probability2")
+    for words in (["--min-confidence", "7"], ["--top", "-1"], ["--move-to", "a", "--copy-to", "b"], ["--watch", "a"]):
+        with pytest.raises(InvalidOptionError):
+            handful("predict", file, new, *words)
+
+
+def test_images_are_sorted_into_folders(handful: Handful, file: Path, new: Path, tmp_path: Path) -> None:
+    target = tmp_path / "sorted"
+    handful("predict", file, new, "--copy-to", target)
+    handful("predict", file, new / "circle", "--copy-to", target)
+    assert sorted(path.name for path in (target / "circle").iterdir()) == [
+        "60 (2).png",
+        "60.png",
+        "61 (2).png",
+        "61.png",
+    ]
+    handful("predict", file, new, "--move-to", tmp_path / "moved")
+    assert not list(new.rglob("*.png"))
+    assert len(list((tmp_path / "moved").rglob("*.png"))) == 3
+
+
+@pytest.mark.parametrize("label", ["../../outside", "/etc", "..", "a\0b"])
+def test_a_label_never_leads_out_of_the_folder(label: str, tmp_path: Path) -> None:
+    target = (tmp_path / predicting._folder_name(label)).resolve()
+    assert target.parent == tmp_path.resolve()
+
+
+def test_a_folder_is_watched(
+    handful: Handful, file: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop, late = tmp_path / "drop", new / "cross" / "60.png"
+    (new / "circle").rename(drop)
+    polls: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        polls.append(seconds)
+        if len(polls) == 3:
+            late.rename(drop / "late.png")
+        if len(polls) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(predicting.time, "sleep", sleep)
+    code, out = handful("predict", file, "--watch", drop, "--copy-to", drop / "done")
+    assert code == 0
+    assert [Path(line.split("\t")[0]).name for line in out.splitlines()] == ["60.png", "61.png", "late.png"]
+
+
+def test_paths_separated_by_nul_are_read(
+    handful: Handful, file: Path, new: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [str(path) for path in sorted(new.rglob("*.png"))]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\0".join(paths) + "\0"))
+    assert [line.split("\t")[0] for line in handful("predict", file)[1].splitlines()] == paths
+    code, out = handful("predict", file, "a\0b.png")
+    assert code == 1
+    assert "error: " in out
+
+
+@pytest.mark.slow
+def test_a_name_that_is_no_utf8_is_labelled(handful: Handful, file: Path, new: Path, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff.png"))
+    (new / "cross" / "60.png").rename(odd)
+    paths = os.fsencode(odd) + b"\n" + os.fsencode(odd)
+    command = [sys.executable, "-m", "handful", "predict", str(file), "--json"]
+    done = subprocess.run(command, input=paths, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["cross", "cross"]
+
+
+def test_a_test_set_is_measured(handful: Handful, file: Path, tmp_path: Path) -> None:
+    fresh = write_folder(tmp_path / "data" / "test", {"bar": 3, "circle": 2}, first=200)
+    write_folder(tmp_path / "data" / "train", {"bar": 1})
+    (fresh / "spiral").mkdir()
+    drawing("hook", 300).save(fresh / "spiral" / "a.png")
+    code, out = handful("test", file, tmp_path / "data", "--csv", tmp_path / "rows.csv")
+    clf = FewShotClassifier.load(file)
+    assert code == 0
+    assert f"{fresh}: 100.0% of 5 images right" in out
+    assert "Not counted, because they are no classes of this classifier: spiral (1)" in out
+    rows = list(csv.DictReader((tmp_path / "rows.csv").open()))
+    assert [row["label"] for row in rows] == ["bar"] * 3 + ["circle"] * 2 + ["spiral"]
+    results = json.loads(handful("test", file, tmp_path / "data", "--json")[1])
+    assert results["expected"] == list(clf.score_estimate_.interval(5))
+    assert results["as_expected"] is (results["expected"][0] <= 1 <= results["expected"][1])
+    wrong = write_folder(tmp_path / "wrong", {"bar": 2, "circle": 2}, first=400)
+    for path in (wrong / "bar").iterdir():
+        path.rename(wrong / "circle" / f"bar{path.name}")
+    (wrong / "bar").rmdir()
+    out = handful("test", file, wrong)[1]
+    assert "50.0% of 4 images right" in out
+    assert "circle taken for bar: 2" in out
+    with pytest.raises(HandfulError, match="None of the labels"):
+        handful("test", file, write_folder(tmp_path / "other" / "x", {"hook": 1}).parent)
+
+
+def test_fit_and_add_go_on_without_bad_images(
+    handful: Handful, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bar" / "bad.png").write_text("not an image")
+    (folder / "bar" / "notes.txt").write_text("a note")
+    target = tmp_path / "out.handful"
+    with pytest.raises(HandfulError, match="--keep-going"):
+        handful("fit", folder, "-o", target)
+    assert not target.exists()
+    code, out = handful("fit", folder, "-o", target, "--keep-going")
+    assert code == 1
+    assert "1 file skipped: .txt is no image format" in out
+    assert "Classes: bar (4), circle (4), cross (4), hook (4)" in out
+    more = write_folder(tmp_path / "more", {"hook": 2}, first=90)
+    (more / "hook" / "bad.png").write_text("not an image")
+    with pytest.raises(HandfulError, match="--keep-going"):
+        handful("add", target, more / "hook", "--label", "hook")
+    code, out = handful("add", target, more / "hook", "--label", "hook", "--keep-going")
+    assert code == 1
+    assert "2 images added, 18 in all" in out
+
+
+def test_the_cache_is_shown_bounded_and_cleared(handful: Handful, folder: Path, tmp_path: Path) -> None:
+    handful("fit", folder, "-o", tmp_path / "a.handful")
+    assert "16 images: 16 features, 16 thumbnails" in handful("cache")[1]
+    assert "at most 2,000 MB" in handful("cache", "--limit", "2GB")[1]
+    handful("forget", tmp_path / "a.handful", "--label", "bar")
+    assert "12 images: 12 features, 12 thumbnails" in handful("cache")[1]
+    assert "0 images: 0 features" in handful("cache", "--clear")[1]
+    assert bytes_of("1.5 kb") == 1500
+    with pytest.raises(InvalidOptionError, match="500MB or 2GB"):
+        bytes_of("much")
+
+
+def test_what_is_mistyped_is_guessed(handful: Handful, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidOptionError, match="Did you mean 'circle'"):
+        handful("forget", file, "--label", "circel")
+    assert main(["pedict", "a"]) == 2
+    assert "Did you mean predict?" in capsys.readouterr().err
+    assert main(["add", str(file)]) == 2
+    assert "Give the images to add" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_complaints_are_one_plain_line_also_on_a_terminal(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    with pytest.raises(SystemExit):
+        main(["predict", "a", "--jsn"])
+    assert capsys.readouterr().err == (
+        "handful: Unrecognized options: --jsn. Did you mean --json? See handful predict --help\n"
+    )
+    assert os.environ["TERM"] == "xterm-256color"
+
+
+def test_help_names_the_version_and_honours_no_color(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for setting, coloured in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", setting)
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        said = capsys.readouterr().out
+        assert ("\x1b[" in said) == coloured
+        assert "version" in said
 
 
 def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, folder: Path, tmp_path: Path) -> None:
@@ -139,7 +333,7 @@ def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, fo
     code, out = handful("add", file, stars, "--label", "star")
     assert code == 0
     assert "2 images added, 18 in all" in out
-    assert "New classes: star" in out
+    assert "New class: star" in out
     code, out = handful("forget", file, "--images", stars / "0.png")
     assert "1 image forgotten, 17 left" in out
     handful("forget", file, "--label", "star")

@@ -44,7 +44,7 @@ class _Batch:
 def embed(
     pictures: Sequence[Picture], embedder: AnyEmbedder, cache: Path | None, *, thumbnails: bool = True
 ) -> Embedded:
-    """Embed pictures, in batches; a progress bar appears on a terminal when it takes more than a second.
+    """Embed pictures, in batches; a progress bar appears on a terminal when it takes more than three seconds.
 
     Without `thumbnails`, no small pictures are made or stored. All pictures are tried before an error names those that
     cannot be read, and one file is in memory at a time.
@@ -58,7 +58,7 @@ def _embed(pictures: Sequence[Picture], embedder: AnyEmbedder, store: Store | No
     features: list[Matrix] = []
     sources: list[Source] = []
     failed: dict[int, str] = {}
-    with tqdm(total=len(pictures), desc="Embedding", unit="image", delay=1, disable=None, leave=False) as bar:
+    with tqdm(total=len(pictures), desc="Embedding", unit="image", delay=3, disable=None, leave=False) as bar:
         for start in range(0, len(pictures), BATCH):
             some = pictures[start : start + BATCH]
             batch = _embed_batch(some, embedder.parts, store, thumbnails)

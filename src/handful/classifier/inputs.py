@@ -239,6 +239,11 @@ def _table(path: Path) -> Labelled:
     return Labelled(found, np.array([row[columns[1]] for row in rows]))
 
 
+def images_below(folder: Path) -> list[Path]:
+    """The images in a folder and its subfolders, in order."""
+    return _files(folder)[0]
+
+
 def _files(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
     """The images below a folder, and the files that are none, by the reason."""
     readable = extensions()
@@ -287,8 +292,6 @@ def _picture(item: Any, number: int) -> Picture:
         if Path(item).is_dir():
             raise DataError(f"{item} is a folder, but an image was expected. Give the folder alone, or its images.")
         return Picture(str(item))
-    if isinstance(item, Picture):
-        return item
     if isinstance(item, bytes):
         return Picture(f"number {number}", item)
     if isinstance(item, Image.Image):

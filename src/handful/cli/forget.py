@@ -8,13 +8,13 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
-from handful.cli.updating import images, label_from, updating
+from handful.cli.updating import known_label, updating
 from handful.errors import InvalidOptionError
 
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove images or a whole class from a classifier, as if it had never seen them; the file keeps no trace."""
+    """Remove images or a whole class from a classifier, as if it had never seen them; file and cache keep no trace."""
 
     classifier: Positional[Path]
     """File that handful fit wrote; it is replaced only if everything succeeds."""
@@ -36,14 +36,15 @@ class Forget:
 
     def _update(self) -> None:
         from handful.classifier import FewShotClassifier
+        from handful.classifier.inputs import count_of
 
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_
         before = len(clf.labels_)
         if self.label:
-            clf.forget(label=label_from(self.label, clf.classes_))
+            clf.forget(label=known_label(self.label, clf.classes_))
         for image in self.images:
             clf.forget(image=image)
         clf.save(self.classifier, thumbnails=pictured)
-        print(f"{self.classifier}: {images(before - len(clf.labels_))} forgotten, {len(clf.labels_)} left")
+        print(f"{self.classifier}: {count_of(before - len(clf.labels_), 'image')} forgotten, {len(clf.labels_)} left")
         print(f"Accuracy: {clf.score_estimate_}")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Annotated, cast
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Annotated, cast, get_args
 
 import tyro
 from tyro import MISSING
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from handful.cli.add import Add
+from handful.cli.cache import Cache
 from handful.cli.data import Data
 from handful.cli.demo import Demo
 from handful.cli.evaluate import Evaluate
@@ -27,14 +30,32 @@ from handful.cli.reproduce import Reproduce
 from handful.cli.serve import Serve
 from handful.cli.streams import HANGUP, drop_output, let_go_of_the_terminal, plain, plain_output, prepare_streams
 from handful.cli.studio import Studio
+from handful.cli.test import Test
 from handful.cli.train import Train, flags_of
-from handful.errors import HandfulError
+from handful.errors import HandfulError, InvalidOptionError
 from handful.paper.recipes import named_recipe
 
-Command = Fit | Predict | Add | Forget | Inspect | Serve | Studio | Demo | Train | Evaluate | Data | Recipes | Reproduce
+Command = (
+    Fit
+    | Predict
+    | Test
+    | Add
+    | Forget
+    | Inspect
+    | Cache
+    | Serve
+    | Studio
+    | Demo
+    | Train
+    | Evaluate
+    | Data
+    | Recipes
+    | Reproduce
+)
 
-_BOX = re.compile(r"^[╭╰│─╮╯ ]+|[╭╰│─╮╯ ]+$")
+_RULE = re.compile(r"[│| ]*[─-]{10,}[│| ]*")
 _INSIDE = re.compile(r"Error parsing __tyro\S*: ")
+_MEANT = re.compile(r"; Perhaps you meant: (--[a-z0-9.-]+).*? in handful (\w+) --help")
 _NOT_A_NUMBER = re.compile(r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)")
 _NOT_A_FLOAT = re.compile(r"Error parsing (\S+): could not convert string to float: (.*)")
 
@@ -79,11 +100,17 @@ def _run(words: list[str]) -> int:
 
 
 def _parse(words: list[str]) -> Command:
+    _check_command(words)
     complaint = io.StringIO()
+    asked = not words or {"-h", "--help"} & set(words)
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), _coloured(bool(asked) and not os.environ.get("NO_COLOR")):
             return tyro.cli(
-                _commands(words), prog="handful", args=words or ["--help"], config=(OmitSubcommandPrefixes,)
+                _commands(words),
+                prog="handful",
+                description="Learn to classify images from a handful of examples. --version prints the version.",
+                args=words or ["--help"],
+                config=(OmitSubcommandPrefixes,),
             )
     except SystemExit as stop:
         if stop.code:
@@ -102,9 +129,11 @@ def _commands(words: list[str]) -> type[Command]:
     commands: object = (
         Annotated[Fit, subcommand("fit")]
         | Annotated[Predict, subcommand("predict")]
+        | Annotated[Test, subcommand("test")]
         | Annotated[Add, subcommand("add")]
         | Annotated[Forget, subcommand("forget")]
         | Annotated[Inspect, subcommand("inspect")]
+        | Annotated[Cache, subcommand("cache")]
         | Annotated[Serve, subcommand("serve")]
         | Annotated[Studio, subcommand("studio")]
         | Annotated[Demo, subcommand("demo")]
@@ -117,13 +146,39 @@ def _commands(words: list[str]) -> type[Command]:
     return cast("type[Command]", commands)
 
 
+def _check_command(words: list[str]) -> None:
+    """Refuse a command that does not exist, with the nearest that does."""
+    names = [each.__name__.lower() for each in get_args(Command)]
+    if words and not words[0].startswith("-") and words[0] not in names:
+        near = get_close_matches(words[0], names, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
+        raise InvalidOptionError(f"There is no command '{words[0]}'. {hint} Run handful --help")
+
+
+@contextlib.contextmanager
+def _coloured(wanted: bool) -> Iterator[None]:
+    """Let the parser colour what it prints, or not: it asks the terminal's name only."""
+    terminal = os.environ.get("TERM")
+    if not wanted:
+        os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        os.environ.pop("TERM", None)
+        if terminal is not None:
+            os.environ["TERM"] = terminal
+
+
 def _one_line(complaint: str) -> str:
     """tyro's boxed complaint as one line: what was wrong, what is allowed, where the help is."""
-    lines = [_BOX.sub("", line) or ";" for line in complaint.splitlines()[1:-1]]
-    said = " ".join(lines).replace(" ; ", "; ")
+    inside = (line.strip("│| ") for line in complaint.splitlines()[1:-1])  # the box is ASCII where the terminal is
+    lines = [";" if not line or _RULE.fullmatch(line) else line for line in inside]
+    said = " ".join(lines).replace(" ; ", "; ").lstrip("; ")
     said = _INSIDE.sub("", said)
     said = _NOT_A_NUMBER.sub(r"\1 takes a whole number, but got \2", said)
     said = _NOT_A_FLOAT.sub(r"\1 takes a number, but got \2", said)
+    if meant := _MEANT.search(said):
+        return f"{said[: meant.start()]}. Did you mean {meant[1]}? See handful {meant[2]} --help"
     what, _, _ = said.partition("Argument helptext:")
     what, _, help_at = what.partition("For full helptext, ")
     return f"{what.strip().rstrip('.;')}. {(help_at or 'see handful --help').strip().capitalize()}"

@@ -4,110 +4,255 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from handful.cli.machine import prepare
-from handful.errors import HandfulError, InvalidOptionError
+from handful.cli.machine import Device, prepare
+from handful.errors import DataError, InvalidOptionError
 
 if TYPE_CHECKING:
     from handful.classifier import FewShotClassifier
+    from handful.classifier.answers import Answer
 
 AT_ONCE = 32
+POLL = 1.0
+"""Seconds between two looks at a folder that is watched."""
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Label images with a classifier that handful fit wrote."""
+    """Label images with a classifier that handful fit wrote; a bad image costs one line and makes the exit code 1."""
 
     classifier: Positional[Path]
     """File that handful fit wrote."""
     images: Positional[tuple[str, ...]] = ()
-    """Images or folders of images; with - or none, paths are read from standard input, one per line."""
-    json: bool = False
-    """Print one JSON object per line, with the probabilities of all classes."""
-    csv: bool = False
-    """Print comma-separated values with a header line."""
+    """Images or folders of images; with - or none, paths are read from standard input, by line or separated by NUL."""
+    top: int = 0
+    """How many of the most probable classes to print; by default one, or all with --json."""
+    min_confidence: float = 0.0
+    """Call images unsure whose best class has a lower probability than this."""
     reject: bool = False
     """Label images as unknown if they look like none of the classes."""
     false_rejection: float = 0.05
     """Share of images of known classes that --reject may call unknown."""
-    keep_going: bool = False
-    """Report unreadable images and continue; the exit code is then 1."""
+    move_to: Path | None = None
+    """Folder to move each image into, by its label: DIR/LABEL/image."""
+    copy_to: Path | None = None
+    """Folder to copy each image into, by its label."""
+    watch: Path | None = None
+    """Folder to watch: label the images that are or come there, until Ctrl-C."""
+    json: bool = False
+    """Print one JSON object per line, with the probabilities of all classes."""
+    csv: bool = False
+    """Print comma-separated values with a header line."""
+    device: Device = "auto"
+    """Device of the embedding."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
 
     def run(self) -> int:
-        """Print one line per image, in order, a few images at a time."""
+        """Print one line per image, in order, a few images at a time, and a summary at the end."""
         from handful.classifier import FewShotClassifier
 
+        self._check()
+        engine = prepare(self.device, self.threads)
+        clf = FewShotClassifier.load(self.classifier, device=str(engine.device))
+        if self.reject:
+            clf.unknown_threshold(self.false_rejection)  # complains before any image is read
+        session = _Session(self, clf)
+        if self.watch is not None:
+            with suppress(KeyboardInterrupt):
+                for some in _arrivals(self.watch, self.move_to or self.copy_to):
+                    session.label(some)
+        else:
+            paths, total = self._paths()
+            for some in _batches(paths, total):
+                session.label(some)
+        session.summarise()
+        return 1 if session.failed else 0
+
+    def _check(self) -> None:
         if self.json and self.csv:
             raise InvalidOptionError("Choose one of --json and --csv.")
-        prepare("cpu", self.threads)
-        clf = FewShotClassifier.load(self.classifier)
-        threshold = clf.unknown_threshold(self.false_rejection) if self.reject else None
-        failed, first, paths = False, True, self._paths()
-        while some := list(islice(paths, AT_ONCE)):
-            for row in self._rows(clf, some, threshold):
-                failed |= "error" in row
-                self._print(row, clf, first)
-                first = False
-            sys.stdout.flush()
-        return 1 if failed else 0
+        if self.move_to is not None and self.copy_to is not None:
+            raise InvalidOptionError("Choose one of --move-to and --copy-to.")
+        if not 0 <= self.min_confidence <= 1:
+            raise InvalidOptionError(f"--min-confidence is a probability from 0 to 1, but got {self.min_confidence}.")
+        if self.top < 0:
+            raise InvalidOptionError(f"--top is a number of classes, but got {self.top}.")
+        if self.watch is not None and (self.images or not self.watch.is_dir()):
+            raise InvalidOptionError(f"--watch takes an existing folder, and no other images, but got {self.watch}.")
 
-    def _paths(self) -> Iterator[str]:
+    def _paths(self) -> tuple[Iterable[str], int | None]:
+        """The paths, and their number if it is known."""
         if self.images and self.images != ("-",):
             from handful.classifier.inputs import pictures
 
-            for given in self.images:
-                yield from (picture.name for picture in pictures(given))
-            return
+            found = [picture.name for given in self.images for picture in pictures(given)]
+            return found, len(found)
         if sys.stdin.isatty():
             raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
-        for line in sys.stdin:
-            if path := line.rstrip("\r\n"):
-                yield path
+        with suppress(AttributeError):
+            sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+        return (path for line in sys.stdin for path in line.rstrip("\r\n").split("\0") if path), None
 
-    def _rows(self, clf: FewShotClassifier, paths: list[str], threshold: float | None) -> Iterator[dict[str, Any]]:
+
+@dataclass
+class _Session:
+    """One run of the command: prints answers, moves images and counts."""
+
+    options: Predict
+    clf: FewShotClassifier
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def label(self, paths: list[str]) -> None:
+        """Print one line for each image, in order."""
+        answers, reasons = self._answers(paths)
+        for position, path in enumerate(paths):
+            first = not self.counts and not self.failed
+            if position in reasons:
+                self.failed += 1
+                self._print_error(path, reasons[position], first)
+                continue
+            answer = next(answers)
+            label = self._label(answer)
+            self.counts[label] += 1
+            self._print(answer, label, first)
+            self._file(path, label)
+        sys.stdout.flush()
+
+    def _answers(self, paths: list[str]) -> tuple[Iterator[Answer], dict[int, str]]:
+        """The answers to the images that can be read, and for the others why not."""
+        from handful.classifier.inputs import UnreadableImagesError
+
+        options, reasons = self.options, {}
+        top = options.top or (len(self.clf.classes_) if options.json else 1)
+        rejection = options.false_rejection if options.reject else None
+        good = paths
         try:
-            probabilities, foreign = clf.predict_proba(paths), clf.unknown_score(paths)
-        except HandfulError as error:
-            if not self.keep_going:
-                raise
-            if len(paths) == 1:
-                yield {"image": paths[0], "error": str(error)}
-                return
-            for path in paths:
-                yield from self._rows(clf, [path], threshold)
-            return
-        for path, each, score in zip(paths, probabilities, foreign, strict=True):
-            known = threshold is None or score <= threshold
-            yield {
-                "image": path,
-                "label": clf.classes_[each.argmax()].item() if known else None,
-                "probability": round(float(each.max()), 6),
-                "unknown_score": round(float(score), 6),
-                "probabilities": {str(name): round(float(p), 6) for name, p in zip(clf.classes_, each, strict=True)},
-            }
+            found = self.clf.answer(good, top=top, nearest_examples=0, false_rejection=rejection)
+        except UnreadableImagesError as error:
+            reasons = error.reasons
+            good = [path for position, path in enumerate(paths) if position not in reasons]
+            found = self.clf.answer(good, top=top, nearest_examples=0, false_rejection=rejection) if good else []
+        return iter(found), reasons
 
-    def _print(self, row: dict[str, Any], clf: FewShotClassifier, first: bool) -> None:
-        if self.json:
+    def _label(self, answer: Answer) -> str:
+        if answer.rejected:
+            return "unknown"
+        return "unsure" if answer.probability < self.options.min_confidence else str(answer.label)
+
+    def _print(self, answer: Answer, label: str, first: bool) -> None:
+        if self.options.json:
+            row = answer.to_json() | {"unsure": label == "unsure"}
             print(json.dumps(row, ensure_ascii=False))
-        elif self.csv:
-            writer = csv.writer(sys.stdout, lineterminator="\n")
-            if first:
-                writer.writerow(["image", "label", "probability", "unknown_score", "error"])
-            label = "unknown" if row.get("label", "") is None else row.get("label", "")
-            fields = (row.get("probability", ""), row.get("unknown_score", ""), row.get("error", ""))
-            writer.writerow([row["image"], label, *fields])
-        elif "error" in row:
-            print(f"{row['image']}\terror: {row['error']}")
+        elif self.options.csv:
+            rest = [each for choice in answer.top[1:] for each in (choice.label, round(choice.probability, 6))]
+            self._row(
+                [answer.image, label, round(answer.probability, 6), round(answer.unknown_score, 6), "", *rest], first
+            )
         else:
-            label = "unknown" if row["label"] is None else row["label"]
-            print(f"{row['image']}\t{label}\t{100 * row['probability']:.1f}%")
+            others = "".join(f"\t{each.label}\t{100 * each.probability:.1f}%" for each in answer.top[1:])
+            print(f"{answer.image}\t{label}\t{100 * answer.probability:.1f}%{others}")
+
+    def _print_error(self, path: str, reason: str, first: bool) -> None:
+        if self.options.json:
+            print(json.dumps({"image": path, "error": reason}, ensure_ascii=False))
+        elif self.options.csv:
+            self._row([path, "", "", "", reason], first)
+        else:
+            print(f"{path}\terror: {reason}")
+
+    def _row(self, cells: list[Any], first: bool) -> None:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        if first:
+            more = [name for rank in range(2, self.options.top + 1) for name in (f"label{rank}", f"probability{rank}")]
+            writer.writerow(["image", "label", "probability", "unknown_score", "error", *more])
+        writer.writerow(cells)
+
+    def _file(self, path: str, label: str) -> None:
+        root = self.options.move_to or self.options.copy_to
+        if root is None:
+            return
+        try:
+            folder = root / _folder_name(label)
+            folder.mkdir(parents=True, exist_ok=True)
+            target = _free(folder / Path(path).name)
+            if self.options.move_to is not None:
+                shutil.move(path, target)
+            else:
+                shutil.copy2(path, target)
+        except OSError as error:
+            raise DataError(f"{path} cannot be put into {root}: {error.strerror or error}.") from error
+
+    def summarise(self) -> None:
+        """Print to standard error how many images got which label, unless it was a single one."""
+        from handful.classifier.inputs import count_of
+
+        total = sum(self.counts.values()) + self.failed
+        if total < 2:
+            return
+        most = ", ".join(f"{count:,} {label}" for label, count in self.counts.most_common(10))
+        more = f", {len(self.counts) - 10} other labels" if len(self.counts) > 10 else ""
+        bad = f"; {count_of(self.failed, 'image')} could not be read" if self.failed else ""
+        seconds = time.monotonic() - self.started
+        print(f"{count_of(total, 'image')} in {seconds:.1f} s: {most}{more}{bad}", file=sys.stderr)
+
+
+def _batches(paths: Iterable[str], total: int | None) -> Iterator[list[str]]:
+    """Some paths at a time; a progress bar shows where the lines themselves do not reach the terminal."""
+    from tqdm import tqdm
+
+    rest = iter(paths)
+    hidden = True if sys.stdout.isatty() else None
+    with tqdm(total=total, desc="Labelling", unit="image", delay=1, disable=hidden, leave=False) as bar:
+        while some := list(islice(rest, AT_ONCE)):
+            yield some
+            bar.update(len(some))
+
+
+def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
+    """The images of a folder and those that come, once they have stopped growing; not those that were sorted."""
+    from handful.classifier.inputs import images_below
+
+    done: dict[Path, tuple[int, int]] = {}
+    sizes: dict[Path, tuple[int, int]] = {}
+    while True:
+        seen = {}
+        for path in images_below(folder):
+            with suppress(OSError):  # moved or deleted meanwhile
+                if sorted_into is None or not path.resolve().is_relative_to(sorted_into.resolve()):
+                    seen[path] = (path.stat().st_size, path.stat().st_mtime_ns)
+        new = [path for path, size in seen.items() if sizes.get(path) == size and done.get(path) != size]
+        done |= {path: seen[path] for path in new}
+        sizes = seen
+        for start in range(0, len(new), AT_ONCE):
+            yield [str(path) for path in new[start : start + AT_ONCE]]
+        time.sleep(POLL)
+
+
+def _folder_name(label: str) -> str:
+    """A label as the name of one folder: it may come from a file of somebody else."""
+    name = "".join("-" if character in '/\\:*?"<>|\0' else character for character in label).strip()
+    return name.lstrip(".")[:200] or "-"
+
+
+def _free(path: Path) -> Path:
+    """This path, or one with a number if it is taken."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.stem} ({number}){path.suffix}")
+    return free

@@ -1,18 +1,21 @@
-"""What the commands that change a classifier share: a lock, so that no update is lost, and the reading of labels."""
+"""What the commands that teach a classifier share: a lock, so that no update is lost, labels, unreadable images."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handful._io import locked
-from handful.errors import InvalidOptionError
+from handful.errors import DataError, InvalidOptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from handful.classifier.inputs import Labelled
 
 
 @contextmanager
@@ -33,6 +36,37 @@ def updating(path: Path) -> Iterator[None]:
         yield
 
 
+def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) -> int:
+    """Call `act` with images and labels; the number of unreadable images that `keep_going` leaves out."""
+    import numpy as np
+
+    from handful.classifier.inputs import UnreadableImagesError
+
+    try:
+        act(found.pictures, found.labels)
+        return 0
+    except UnreadableImagesError as error:
+        if not keep_going:
+            raise DataError(f"{error} Add --keep-going to go on without what cannot be read.") from error
+        for reason in error.reasons.values():
+            print(f"handful: {reason}", file=sys.stderr)
+        kept = [position for position in range(len(found.pictures)) if position not in error.reasons]
+        if not kept:
+            raise DataError("None of the images can be read.") from error
+        act([found.pictures[position] for position in kept], np.asarray(found.labels)[kept])
+        return len(error.reasons)
+
+
+def known_label(text: str, classes: NDArray[Any]) -> Any:
+    """The class that a command-line argument names; an unknown one is an error that suggests the nearest."""
+    names = {str(known): known.item() for known in classes}
+    if text in names:
+        return names[text]
+    near = get_close_matches(text, names, 1, 0.5)
+    hint = f"Did you mean '{near[0]}'?" if near else f"The classes are {', '.join(list(names)[:10])}."
+    raise InvalidOptionError(f"There is no class '{text}'. {hint}")
+
+
 def label_from(text: str, classes: NDArray[Any]) -> Any:
     """The label that a command-line argument names: a known class, or a new one of the same type."""
     for known in classes:
@@ -46,8 +80,3 @@ def label_from(text: str, classes: NDArray[Any]) -> Any:
         some = ", ".join(map(str, classes[:10]))
         raise InvalidOptionError(f"--label {text} does not fit this classifier, whose labels are not text: {some}.")
     return label
-
-
-def images(count: int) -> str:
-    """A number of images in words: "1 image", "2 images"."""
-    return "1 image" if count == 1 else f"{count} images"
