@@ -42,6 +42,11 @@ docs: setup ## Build the documentation site into build/docs, with warnings as er
 notebooks: setup ## Run the notebooks and write them with their output
 	@$(BIN)/python -m tools.notebooks
 
+MINUTES ?= 10
+fuzz: setup ## Attack it for longer: hostile files for MINUTES=10, 200 kills of a training, long races and solver problems
+	@$(BIN)/python -W ignore -m tests.hostile.fuzz --minutes $(MINUTES)
+	@HANDFUL_FUZZ=1 $(BIN)/python -m pytest tests/hostile
+
 bench: setup ## Measure speed against peers; writes benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks
 

@@ -198,7 +198,7 @@ def parse_json(text: bytes | str) -> Any:
         if not level:
             return parsed
         for each in level:
-            if isinstance(each, int | float) and not (math.isfinite(each) and abs(each) < 2**64):
+            if (isinstance(each, int) and abs(each) >= 2**64) or (isinstance(each, float) and not math.isfinite(each)):
                 raise ValueError(f"its JSON holds the number {str(each)[:24]}")
         inner = [each for each in level if isinstance(each, dict | list)]
         level = [item for each in inner for item in ([*each, *each.values()] if isinstance(each, dict) else each)]

@@ -58,6 +58,8 @@ def add(
         raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
     others = [member for member in (lead, *(source.companions if source else ())) if member != name]
     with holding(store_path(root, lead)):
+        for member in (name, *others):
+            sweep(store_path(root, member))
         packed = {member: found for member in (name, *others) if (found := already(member, root))}
         missing = [member for member in (name, *others) if member not in packed]
         if missing:
@@ -77,8 +79,6 @@ def pack_all(
     progress: bool,
 ) -> dict[str, Added]:
     """Pack several data sets from the same files; call it while holding the lock."""
-    for name in names:
-        sweep(store_path(root, name))
     first = store_path(root, names[0])
     with write_errors(first):
         scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{first.name}.", suffix=".tmp")

@@ -82,7 +82,7 @@ def upright(data: bytes, decoding: Decoding) -> Image.Image:
     """The image in 8 bits per channel, with the camera's rotation undone, in about its own size."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore")  # whatever Pillow thinks of the metadata
             with Image.open(io.BytesIO(data), formats=_formats) as image:
                 check_size(image)
                 if decoding.fit == "crop":
