@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
-from handful.learners.registry import LEARNERS, build_learner, default_options
+from handful.learners import BaseLearner, Predictor
+from handful.learners.registry import LEARNERS, build_learner, check_options, default_options
 
 
 @pytest.mark.parametrize("name", ["gnn", "snail"])
@@ -25,3 +26,17 @@ def test_only_learners_that_reduce_the_embedding_take_a_size() -> None:
 def test_an_unknown_learner_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidOptionError, match="'nobody'"):
         build_learner("nobody", nn.Flatten(), (1, 4, 4), {})
+
+
+class Constant(BaseLearner):
+    """The smallest learner there can be: no option, no parameter."""
+
+    def fit(self, support: Tensor, targets: Tensor) -> Predictor:
+        return lambda query: query.new_zeros(*query.shape[:-1], targets.shape[-1])
+
+
+def test_a_learner_without_a_constructor_of_its_own_has_no_options() -> None:
+    check_options("constant", Constant, {})
+    with pytest.raises(InvalidOptionError, match="'lam'"):
+        check_options("constant", Constant, {"lam": 1.0})
+    assert repr(Constant()) == "Constant(0 learnt)"

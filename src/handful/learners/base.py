@@ -57,6 +57,9 @@ class BaseLearner(nn.Module, ABC):
 
     limits: Limits = Limits()
 
+    def __init__(self) -> None:  # the options of a learner are its constructor's arguments; torch's takes any
+        super().__init__()
+
     def __repr__(self) -> str:
         options = ((name, _shown(self, name)) for name in inspect.signature(type(self)).parameters)
         weights = sum(each.numel() for each in self.parameters() if each.requires_grad)
