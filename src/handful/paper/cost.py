@@ -283,14 +283,12 @@ class Priced:
 
     def line(self) -> tuple[str, ...]:
         """A row in words."""
-        facts = self.as_json()
+        facts, more = self.as_json(), len(self.jobs) - 1
         return (
             self.jobs[0].name,
-            f"{len(self.jobs) - 1} more" if len(self.jobs) > 1 else "",
+            f"{more} more" if more else "",
             f"{facts['images_per_update']:,}",
-            f"{facts['seconds_per_update']:.3g}",
-            f"{facts['seconds_per_episode']:.3g}",
-            f"{facts['seconds_per_validation']:.1f}",
+            *(f"{facts[f'seconds_per_{each}']:.3g}" for each in ("update", "episode", "validation")),
             f"{facts['episodes']:,}",
             duration(self.cost.whole),
             f"{self.cost.operations / 1e9:,.0f}",

@@ -132,7 +132,7 @@ def _row(planned: list[Planned], options: Options, prices: Prices) -> Iterator[s
         for job in own:
             name = str(job) if options.seeds > 1 else job.name
             absent = f"; cannot run now: {job.recipe.data} is not there" if job.recipe.data in prices.missing else ""
-            yield f"{name}: {prices.of(job) or 'not timed: the size of its images is not known'}{absent}"
+            yield f"{name}: {prices.of(job) or 'not timed: nothing is known to scale it from'}{absent}"
 
 
 def _totals(costs: list[Estimate], options: Options) -> Iterator[str]:

@@ -22,7 +22,6 @@ from typing import Any
 from handful._io import write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.completeness import Completion, complete_at, completion
-from handful.meta.config import Recipe
 from handful.meta.lock import held, holder, is_held
 from handful.meta.manifest import MANIFEST
 from handful.meta.run import LOG, RECIPE, read_recipe
@@ -121,42 +120,27 @@ def _done(folder: Path, line: Line) -> bool:
 class Status:
     """One run as its files show it."""
 
-    folder: Path
     name: str
-    recipe: Recipe
-    planned: int
-    episodes: int
+    completion: Completion
+    """Whether it is complete, and why."""
+    failed: bool
     best: dict[str, float]
     pace: float | None
-    """Seconds per episode in the last session, validations included."""
-    failure: str
-    finished: bool
+    """Seconds per episode in the last session, validations included; None if not known."""
+    left: int
+    """Episodes until it is complete, if patience does not end it sooner."""
     holder: str
     """The process that trains it now; empty if none does."""
 
-    @property
-    def completion(self) -> Completion:
-        """Whether it is complete, and why."""
-        plan = self.recipe.plan
-        patience = self.finished and self.episodes < plan.episodes
-        return completion(plan, self.episodes, patience, self.failure)
-
-    @property
-    def left(self) -> float | None:
-        """Expected seconds until it is complete, if patience does not end it sooner; None if the pace is not known."""
-        to_go = max(0, complete_at(self.recipe.plan) - self.episodes)
-        return None if self.pace is None else to_go * self.pace
-
     def __str__(self) -> str:
+        words = ["FAILED" if self.failed else str(self.completion)]
+        if self.pace is not None:
+            words.append(f"{self.pace:.2f} s per episode")
+            if self.left and not self.completion.complete and not self.failed:
+                words.append(f"complete within {duration(self.left * self.pace)}")
         scores = ", ".join(f"{name} {100 * value:.2f}%" for name, value in self.best.items())
-        state = "FAILED" if self.failure else str(self.completion)
-        pace = f", {self.pace:.2f} s per episode" if self.pace is not None else ""
-        ends = ""
-        if not self.completion.complete and not self.failure and self.left is not None:
-            ends = f", complete within {duration(self.left)}"
         who = f"running ({self.holder})" if self.holder else "not running"
-        best = f"; best validation: {scores}" if scores else ""
-        return f"{self.name}, seed {self.recipe.seed}: {state}{pace}{ends}; {who}{best}"
+        return f"{self.name}: {', '.join(words)}; {who}" + (f"; best validation: {scores}" if scores else "")
 
 
 def runs_below(out: Path) -> list[Status]:
@@ -172,24 +156,22 @@ def status_of(folder: Path) -> Status | None:
         recipe = read_recipe(folder)
     except CheckpointError:
         return None
-    manifest, log = _json(folder / MANIFEST), _log_lines(folder / LOG)
+    plan, manifest, log = recipe.plan, _json(folder / MANIFEST), _log_lines(folder / LOG)
     session = (manifest.get("sessions") or [{}])[-1]
     trained = session.get("last", 0) - session.get("first", 0)
-    pace = session["seconds"] / trained if trained and session.get("seconds") else None
+    episodes = max([int(line["episode"]) for line in log[-1:]] + [int(session.get("last", 0))])
     best: dict[str, float] = {}
     for line in log:
         for name, value in line.get("validation", {}).items():
             best[name] = max(value, best.get(name, 0.0))
+    failure, stalled = str(manifest.get("failure", "")), manifest.get("finished", False) and episodes < plan.episodes
     return Status(
-        folder,
-        str(manifest.get("name", folder.name)),
-        recipe,
-        int(manifest.get("planned", recipe.plan.episodes)),
-        max([int(line["episode"]) for line in log[-1:]] + [int(session.get("last", 0))]),
+        f"{manifest.get('name', folder.name)}, seed {recipe.seed}",
+        completion(plan, episodes, stalled, failure),
+        bool(failure),
         best,
-        pace,
-        str(manifest.get("failure", "")),
-        bool(manifest.get("finished", False)),
+        session["seconds"] / trained if trained and session.get("seconds") else None,
+        max(0, complete_at(plan) - episodes),
         holder(folder) if is_held(folder) else "",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from handful._io import write_atomically
@@ -17,58 +16,42 @@ MOST_BYTES = 1_500_000
 HEAD = ("Test episodes", "accuracy, %", "open interval", "episodes")
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A checkpoint to keep, and the cells that it was tested for."""
-
-    name: str
-    score: Score
-    cells: tuple[Cell, ...]
-
-    @property
-    def source(self) -> Path:
-        """The checkpoint in the folder of its run."""
-        return self.score.folder / f"{self.score.measurement.checkpoint}.safetensors"
-
-
 def keep_weights(results: Results, out: Path) -> list[Path]:
     """Write OUT/weights/NAME.safetensors and NAME.md for every tested checkpoint of a complete run that is small."""
     written: list[Path] = []
-    for kept in _kept(results):
-        tensors, facts = read_checkpoint(kept.source)
+    for score, cells in _kept(results):
+        manifest, checkpoint = score.manifest, score.measurement.checkpoint
+        tensors, facts = read_checkpoint(score.folder / f"{checkpoint}.safetensors")
         weights = {name: value for name, value in tensors.items() if name.startswith("model.")}
         if sum(value.nbytes for value in weights.values()) > MOST_BYTES:
             continue
-        path = out / FOLDER / f"{kept.name}.safetensors"
+        name = f"{manifest.name.replace('/', '--')}-seed{manifest.recipe.seed}-{checkpoint}"
+        path = out / FOLDER / f"{name}.safetensors"
         write_checkpoint(path, weights, facts)
-        write_atomically(path.with_suffix(".md"), _card(kept, results, path).encode())
+        write_atomically(path.with_suffix(".md"), _card(score, cells, results, path).encode())
         written += [path, path.with_suffix(".md")]
     return written
 
 
-def _kept(results: Results) -> list[Kept]:
-    """The tested checkpoints of complete, unchanged runs; one that serves several rows or columns once."""
-    found: dict[tuple[Path, str], Kept] = {}
+def _kept(results: Results) -> list[tuple[Score, list[Cell]]]:
+    """The tested checkpoints of complete, unchanged runs, each once with the cells that it was tested for."""
+    found: dict[tuple[Path, str], tuple[Score, list[Cell]]] = {}
     for cell in results.cells:
         for score in cell.scores:
-            manifest, checkpoint = score.manifest, score.measurement.checkpoint
-            if not manifest.completion.complete or manifest.altered:
-                continue
-            name = f"{manifest.name.replace('/', '--')}-seed{manifest.recipe.seed}-{checkpoint}"
-            before = found.get((score.folder, checkpoint), Kept(name, score, ()))
-            found[score.folder, checkpoint] = Kept(before.name, before.score, (*before.cells, cell))
+            if score.manifest.completion.complete and not score.manifest.altered:
+                found.setdefault((score.folder, score.measurement.checkpoint), (score, []))[1].append(cell)
     return list(found.values())
 
 
-def _card(kept: Kept, results: Results, path: Path) -> str:
-    manifest, measured = kept.score.manifest, kept.score.measurement
+def _card(score: Score, cells: list[Cell], results: Results, path: Path) -> str:
+    manifest, measured = score.manifest, score.measurement
     recipe, best = manifest.recipe, measured.checkpoint.startswith("best")
     seed = f" --seed {recipe.seed}" if recipe.seed else ""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     blocks: list[Block] = [
         f"The {recipe.learner} learner on a {recipe.width} network, trained on {manifest.data} by the recipe "
         f"`{manifest.name}`. {str(manifest.completion).capitalize()}.",
-        _accuracies(kept),
+        _accuracies(score, cells),
         f"Accuracies are of classes that training never saw, with 1.96 standard errors over episodes; the open "
         f"interval is over episodes that share no image. {measured.limits.capitalize()}. Of the run's checkpoints this "
         f"is `{measured.checkpoint}`{', chosen on validation classes' if best else ''}.",
@@ -85,13 +68,13 @@ def _card(kept: Kept, results: Results, path: Path) -> str:
         f"comparing methods: on other images expect much less than the figures above. The weights have the licence of "
         f"handful (MIT); the images that they were trained on have terms of their own.",
     ]
-    return markdown(kept.name, blocks)
+    return markdown(path.stem, blocks)
 
 
-def _accuracies(kept: Kept) -> Lines:
+def _accuracies(score: Score, cells: list[Cell]) -> Lines:
     rows = []
-    for cell in kept.cells:
-        own = next(score for score in cell.scores if score.folder == kept.score.folder)
+    for cell in cells:
+        own = next(each for each in cell.scores if each.folder == score.folder)
         ours = Outcome.of([own.measurement.counts])
         rows.append((cell.column.title, str(ours.closed), f"± {100 * ours.opened.half:.2f}", f"{ours.closed.n:,}"))
     return Lines(HEAD, tuple(dict.fromkeys(rows)))

@@ -2,8 +2,8 @@
 
 `authors` trains a method as its own authors' released code does: a model for each number of shots, with its network,
 ways, rates and schedule, and with the batch norm of that code, which makes MAML and RelationNet transductive. `paper`
-trains it by the policy that the text gives for R2-D2, as far as the method allows: one model for all shots, S images an
-episode, the same schedule, inductive. `modern` adds to a method's own recipe the start that lets it learn sooner. A
+trains it by the policy that the text gives for R2-D2, as far as the method allows: one model for all shots, S images
+per episode, the same schedule, inductive. `modern` adds to a method's own recipe the start that lets it learn sooner. A
 starred row of table 1 is the paper's wide net with dropout. On CIFAR-FS, which is newer than the methods, they keep
 their settings for miniImageNet.
 """
@@ -12,18 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Literal
 
 from handful.meta.config import Network, Option, Plan, Recipe
 from handful.paper.recipes.originals import COMMON, SHOTS, WAYS, constant_plan, single_shot
 from handful.paper.recipes.own import LITERAL, TEXT, binary, multiclass
 from handful.paper.recipes.own import sources as ours_sources
-from handful.paper.recipes.settings import BINARY, SETTINGS, NamedRecipe, Variant, setting_of
+from handful.paper.recipes.settings import (
+    BINARY,
+    PICTURES,
+    REPRODUCING,
+    SETTINGS,
+    NamedRecipe,
+    Variant,
+    cited,
+    setting_of,
+)
 
 Sources = dict[str, str]
 Label = Literal["32C", "64C", "net", "wide"]
 """How a recipe's name calls the network: by its filters, as the method's own where they differ, or the paper's."""
-DATA = ("cifar-fs", "mini-imagenet")
 
 _STARRED: Sources = {
     "width": f"{TEXT}: the capacity of starred baselines matches R2-D2's",
@@ -106,19 +115,15 @@ def _maml(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
     width: Network = "maml-64C-strided" if omniglot else "maml-32C"
     sources = {
         "width": f"{code}utils.py and maml.py: conv_block, forward_conv",
-        "way": f"{code}main.py, num_classes",
+        **cited(f"{code}main.py, num_classes", "way val_ways"),
         "images_per_class": f"{code}main.py: {'K queries' if omniglot else '15 queries'} per class",
-        "options.steps": paper,
-        "options.test_steps": paper,
-        "options.rate": paper,
+        **cited(paper, "options.steps options.test_steps options.rate plan.episodes_per_step"),
         "options.sum_over_classes": f"{code}utils.py, xent: a vector of losses divided by K",
         "options.keep_norms": f"{code}maml.py: batch norm's shifts are no part of `weights`",
         "options.statistics": f"{code}utils.py, normalize: batch norm stays in training mode (transductive)",
-        "val_ways": f"{code}main.py, num_classes",
         "plan.episodes": f"{paper}: 60,000 iterations",
         "plan.rate": f"{code}main.py, meta_lr",
         "plan.schedule": f"{code}maml.py: Adam at one rate",
-        "plan.episodes_per_step": paper,
         "plan.validate_every": f"{code}main.py, SAVE_INTERVAL",
         "plan.statistics": "no effect: MAML normalises each episode by itself",
         "plan.clip_value": f"{code}maml.py: +-10 of a loss that is N Q / K times ours",
@@ -268,7 +273,7 @@ def original(method: str, data: str, way: int, shot: int, label: Label) -> Named
     if data == "cifar-fs":
         sources = {name: f"{source}, for miniImageNet" for name, source in sources.items()}
     if way == 2 and method != "protonet":
-        sources |= {"way": "text, table 3: two-way problems", "options.way": "text, table 3: two-way problems"}
+        sources |= cited("text, table 3: two-way problems", "way options.way")
     if data != "omniglot":
         recipe, sources = _on_network(recipe, sources, method, label)
     about = "table 3" if way == 2 else SETTINGS[data].table
@@ -311,7 +316,7 @@ def baselines() -> dict[str, NamedRecipe]:
                 label = own_width(method, "omniglot")
                 name = f"omniglot/{method}-{label}-{way}way-{shot}shot/authors"
                 found[name] = original(method, "omniglot", way, shot, label)
-    for data in DATA:
+    for data in PICTURES:
         for method, spec in METHODS.items():
             own = own_width(method, data)
             for label in (own, "wide") if "wide" in spec.networks else (own,):
@@ -348,22 +353,19 @@ def _inductive(data: str, way: int) -> dict[str, NamedRecipe]:
 def _transfer(data: str) -> dict[str, NamedRecipe]:
     """Appendix A: plain classification of the training classes, then the variant's own ridge regression."""
     widths: tuple[Literal["64C", "wide"], ...] = ("64C", "wide")
-    variants: tuple[Variant, ...] = ("paper", "authors")
     found = {}
-    for width in widths:
-        for variant in variants:
-            base = multiclass(data, width, variant)
-            options = {"classes": SETTINGS[data].classes, "normalise": False, **_ridge(variant)}
-            sources = {
-                **ours_sources(base, variant),
-                "learner": "text, appendix A",
-                "options.classes": "text, appendix A: as many outputs as training classes",
-                "options.normalise": "text, appendix A: a fully-connected layer was simply added",
-                "way": "our choice: batches as R2-D2's episodes",
-                "images_per_class": "our choice: batches as R2-D2's episodes",
-            }
-            recipe = replace(base, learner="transfer", options=options)
-            found[f"{data}/transfer-{width}/{variant}"] = NamedRecipe(recipe, "appendix A", sources)
+    for width, variant in product(widths, REPRODUCING):
+        base = multiclass(data, width, variant)
+        options = {"classes": SETTINGS[data].classes, "normalise": False, **_ridge(variant)}
+        sources = {
+            **ours_sources(base, variant),
+            "learner": "text, appendix A",
+            "options.classes": "text, appendix A: as many outputs as training classes",
+            "options.normalise": "text, appendix A: a fully-connected layer was simply added",
+            **cited("our choice: batches as R2-D2's episodes", "way images_per_class"),
+        }
+        recipe = replace(base, learner="transfer", options=options)
+        found[f"{data}/transfer-{width}/{variant}"] = NamedRecipe(recipe, "appendix A", sources)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from handful.meta.config import Network, Option, Plan, Recipe
-from handful.paper.recipes.settings import NamedRecipe, as_resized_by_the_authors, setting_of
+from handful.paper.recipes.settings import NamedRecipe, as_resized_by_the_authors, cited, setting_of
 
 SHOTS = (1, 5)
 WAYS = (5, 20)
@@ -22,11 +22,9 @@ COMMON: dict[str, str] = {
     "width": "text, section 4.2 (filters)",
     "concatenate": "the original's features are those of its last block",
     "learner": "the row's method",
-    "min_shot": "the original trains a model for each number of shots",
-    "max_shot": "the original trains a model for each number of shots",
-    "options.way": "the ways of the row's test",
+    **cited("the original trains a model for each number of shots", "min_shot max_shot"),
+    **cited("the ways of the row's test", "options.way val_ways"),
     "plan.statistics": "the original passes all images of an update through the network in one batch",
-    "val_ways": "the ways of the row's test",
     "val_shots": "the shots of the row's test",
     "val_query": "our choice: 15 per class, as most originals test",
     "plan.validate_every": "our choice: often enough to choose a checkpoint, seldom enough to cost little",
@@ -57,7 +55,7 @@ def single_shot(
 
 
 def constant_plan(steps: int, per_step: int = 1, rate: float = 1e-3, clip: float = 0.0) -> Plan:
-    """So many updates at one rate, validated every thousand of them."""
+    """This many updates at one rate, validated every thousand of them."""
     return Plan(
         episodes=steps * per_step,
         rate=rate,
@@ -114,10 +112,8 @@ def siamese() -> NamedRecipe:
     pairs = "our choice: every pair of 20 images with 20 others; true pairs weigh half, as Koch et al. draw them"
     sources = {
         "width": f"{_VINYALS}section 4.1.1: their rerun, on 28x28 images, has their own network",
-        "way": pairs,
-        "images_per_class": pairs,
-        "min_shot": f"{koch}.2: pairs",
-        "max_shot": f"{koch}.2: pairs",
+        **cited(pairs, "way images_per_class"),
+        **cited(f"{koch}.2: pairs", "min_shot max_shot"),
         "val_ways": "text, table 2: both numbers of ways",
         "val_shots": "text, table 2: both numbers of shots",
         "options.hidden": f"{koch}.1, figure 4",
@@ -187,8 +183,7 @@ def snail(data: str, way: int, width: Network) -> NamedRecipe:
         "dropout": f"{_MISHRA}appendix: 0.9 read as the share that is kept",
         "way": f"{_MISHRA}section 5.1: the test's",
         "images_per_class": "our choice: 6 - K queries per class; the original asks one query per sequence",
-        "min_shot": shots,
-        "max_shot": shots,
+        **cited(shots, "min_shot max_shot"),
         "options.shot": f"{_MISHRA}section 5.1: dilations grow until they reach over all N K + 1 positions",
         "options.size": f"{_MISHRA}section 5.1: the network's features as they are",
         "options.vote": "our choice: the paper names no special start, so layers start as PyTorch starts them",
@@ -209,7 +204,7 @@ def anil(shot: int) -> NamedRecipe:
     options: dict[str, Option] = {"way": 5, "steps": 5, "test_steps": 10, "rate": 0.01}
     recipe = single_shot("anil", "mini-imagenet", 5, shot, 15, "plain-32C", constant_plan(30_000, 4), options)
     fields = "width way images_per_class options.steps options.test_steps options.rate plan.episodes plan.rate"
-    sources = dict.fromkeys([*fields.split(), "plan.schedule", "plan.episodes_per_step"], raghu)
+    sources = cited(raghu, f"{fields} plan.schedule plan.episodes_per_step")
     sources["plan.statistics"] = "our choice: one pass for all episodes of an update is faster"
     return NamedRecipe(recipe, "as its authors train it", COMMON | sources)
 
