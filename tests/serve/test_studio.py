@@ -1,0 +1,314 @@
+"""The studio's sessions and routes without a browser: every change, the background work, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from handful import FewShotClassifier
+from handful._io import digest
+from handful.errors import InvalidOptionError
+from handful.serve import studio_session
+from handful.serve.studio import ACTIONS, Studio, file_name
+from handful.serve.studio_session import Session, open_source
+from handful.serve.studio_store import Shelf
+from tests.serve.browser import KINDS, drawing
+
+PATIENCE = 120.0
+"""Seconds after which background work counts as stuck."""
+
+
+def until(done: Callable[[], bool]) -> None:
+    limit = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < limit, "the background work did not end"
+        time.sleep(0.02)
+
+
+def settled(session: Session) -> Any:
+    until(lambda: all(item["ready"] for item in session.state()["items"]) and not session.progress()["total"])
+    return session.state()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "projects")
+
+
+@pytest.fixture
+def session(shelf: Shelf) -> Iterator[Session]:
+    opened = Session(shelf.open(shelf.create("Signs")), lambda event, data: None)
+    yield opened
+    opened.close()
+
+
+def taught(session: Session, count: int = 3) -> Any:
+    for kind in KINDS:
+        for number in range(count):
+            session.add_image(drawing(kind, number), f"{kind}-{number}.png", kind, "drop")
+    return settled(session)
+
+
+def numbers(state: Any) -> list[float]:
+    return [state["estimate"][key] for key in ("accuracy", "low", "high")] + state["rejection"]["thresholds"][1:]
+
+
+def test_undoing_any_change_gives_back_the_same_numbers(session: Session) -> None:
+    taught(session)
+    ring, cross = digest(drawing("ring", 0)), digest(drawing("cross", 0))
+    changes: list[Callable[[], object]] = [
+        lambda: session.label([ring, cross], "zigzag"),
+        lambda: session.label([ring], None),
+        lambda: session.delete([cross]),
+        lambda: session.rename_class("ring", "circle"),
+        lambda: session.rename_class("ring", "cross"),
+        lambda: session.delete_class("zigzag"),
+        lambda: session.confirm([ring]),
+        lambda: session.rename("Other signs"),
+        lambda: session.reject(0.2),
+        lambda: session.add_class("empty"),
+    ]
+    before = session.state()
+    for change in changes:
+        change()
+        after = session.state()
+        session.undo()
+        undone = session.state()
+        assert {**undone, "revision": 0, "estimate": 0, "rejection": 0, "redo": 0, "embedding": 0} == {
+            **before, "revision": 0, "estimate": 0, "rejection": 0, "redo": 0, "embedding": 0,
+        }  # fmt: skip
+        assert numbers(undone) == pytest.approx(numbers(before), abs=1e-9)  # the factor was updated twice, in float64
+        session.redo()
+        assert session.state()["items"] == after["items"]
+        session.undo()
+
+
+def test_a_session_equals_a_classifier_fitted_to_the_same_images(session: Session, tmp_path: Path) -> None:
+    taught(session)
+    session.label([digest(drawing("ring", 0))], "cross")
+    session.delete([digest(drawing("zigzag", 1))])
+    session.undo()
+    session.undo()
+    images = [drawing(kind, number) for kind in KINDS for number in range(3)]
+    fresh = FewShotClassifier("characters", cache=False).fit(images, [kind for kind in KINDS for _ in range(3)])
+    query = drawing("cross", 9)
+    answer = session.answer(query)
+    found = {each["label"]: each["probability"] for each in answer["answers"]}
+    expected = dict(zip(fresh.classes_, fresh.predict_proba([query])[0], strict=True))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert answer["unknown"] == pytest.approx(float(fresh.unknown_score([query])[0]), abs=1e-6)
+    session.save(tmp_path / "taken.handful")
+    taken = FewShotClassifier.load(tmp_path / "taken.handful")
+    assert taken.predict_proba([query]) == pytest.approx(fresh.predict_proba([query]), abs=1e-6)
+    assert taken.has_thumbnails_
+
+
+def test_an_image_is_kept_once_and_a_second_drop_relabels_it(session: Session) -> None:
+    taught(session)
+    image = drawing("ring", 0)
+    assert session.add_image(image, "again.png", "ring")["known"] == "ring"
+    assert len(session.state()["items"]) == 9
+    session.add_image(image, "again.png", "cross")
+    assert [each["count"] for each in session.state()["classes"]] == [2, 4, 3]
+    assert session.add_image(image, "again.png", None)["known"] == "cross"
+
+
+def test_the_pile_is_sorted_and_guessed(session: Session) -> None:
+    taught(session)
+    for kind in KINDS:
+        session.add_image(drawing(kind, 20), f"{kind}.png", None, "pile")
+    pile = settled(session)["pile"]
+    assert len(pile) == 3
+    assert all(each["guess"] in KINDS and 0 < each["probability"] <= 1 for each in pile)
+
+
+def test_cancelling_removes_what_was_not_embedded_and_undo_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught(session)
+    gate, real = threading.Event(), studio_session.embed
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        gate.wait(PATIENCE)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(studio_session, "embed", slow)
+    for number in range(20, 30):
+        session.add_image(drawing("ring", number), f"{number}.png", "ring", "many")
+    until(lambda: session.progress()["total"] > 0)
+    session.cancel()
+    assert len(session.state()["items"]) == 9
+    gate.set()
+    assert len(settled(session)["items"]) == 9
+    session.undo()
+    assert len(settled(session)["items"]) == 19
+
+
+def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path) -> None:
+    folder = tmp_path / "signs"
+    for kind in KINDS[:2]:
+        for number in range(3):
+            file = folder / kind / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(drawing(kind, number))
+    (folder / "loose.png").write_bytes(drawing("ring", 9))
+    (folder / "ring" / "broken.png").write_bytes(b"not an image")
+    identity, told = open_source(shelf, folder), []
+    session = Session(shelf.open(identity), lambda event, data: told.append((event, data)))
+    until(lambda: "import" not in session.project.facts)
+    state = settled(session)
+    assert [(each["name"], each["count"]) for each in state["classes"]] == [("cross", 3), ("ring", 3)]
+    assert len(state["pile"]) == 1
+    assert any("broken.png" in data["message"] for event, data in told if event == "failed")
+    session.save(tmp_path / "signs.handful")
+    session.close()
+    assert open_source(shelf, folder) == identity
+    again = Session(shelf.open(open_source(shelf, tmp_path / "signs.handful")), lambda event, data: None)
+    until(lambda: "import" not in again.project.facts)
+    taken = settled(again)
+    assert taken["estimate"]["accuracy"] == pytest.approx(state["estimate"]["accuracy"])
+    with pytest.raises(InvalidOptionError, match="holds their features and not the images"):
+        again.choose_embedding("characters")
+    again.add_image(drawing("ring", 30), "new.png", "ring")
+    assert len(settled(again)["items"]) == 7
+    again.close()
+
+
+def test_another_embedding_is_compared_and_then_used(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "embeddings", lambda self: ["characters", "other"])
+    real = studio_session.choose_embedder
+
+    def chosen(name: str, pictures: Any) -> Any:
+        found = real("characters", pictures)
+        return found if name == "characters" else _Turned(found)
+
+    monkeypatch.setattr(studio_session, "choose_embedder", chosen)
+    monkeypatch.setattr(studio_session, "embed", _embed_turned(studio_session.embed))
+    before = taught(session)
+    session.compare("other")
+    until(lambda: session.state()["embedding"]["options"][1]["estimate"] is not None)
+    assert session.state()["embedding"]["active"] == "characters"
+    session.choose_embedding("other")
+    until(lambda: session.state()["embedding"]["active"] == "other")
+    session.undo()
+    state = settled(session)
+    assert state["embedding"]["active"] == "characters"
+    assert state["estimate"]["accuracy"] == before["estimate"]["accuracy"]
+
+
+class _Turned:
+    """An embedding that differs from another only in its digest."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.digest = "turned"
+
+
+def _embed_turned(real: Any) -> Any:
+    def embed(pictures: Any, embedder: Any, cache: Any, **options: Any) -> Any:
+        return real(pictures, embedder.inner if isinstance(embedder, _Turned) else embedder, cache, **options)
+
+    return embed
+
+
+# -------------------------------------------------------------------------------------------------------------- routes
+
+
+@pytest.fixture
+def client(shelf: Shelf) -> Iterator[TestClient]:
+    shelf.root.mkdir()
+    with TestClient(Studio(shelf).application(), base_url="http://127.0.0.1") as found:
+        yield found
+
+
+@pytest.fixture
+def base(client: TestClient) -> str:
+    return f"/api/projects/{client.post('/api/projects', json={'name': 'One'}).json()['id']}"
+
+
+def test_the_page_and_its_parts_are_served_with_a_strict_policy(client: TestClient) -> None:
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    for name in ("app.js", "studio.css", "icon.svg"):
+        assert client.get(f"/static/{name}").status_code == 200
+    assert client.get("/static/../studio.py").status_code == 404
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+def test_other_hosts_and_other_sites_are_refused(client: TestClient, base: str, headers: dict[str, str]) -> None:
+    answer = client.post(f"{base}/do", json={"action": "add-class", "name": "x"}, headers=headers)
+    assert answer.status_code in (403, 421)
+    assert client.get(base).json()["classes"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'{"action": "no"}', b'{"action": "label", "items": "x"}', b'{"action": "label", "items": [1]}']
+    + [b'{"action": "%s"}' % name.encode() for name in ACTIONS if name not in ("undo", "redo", "cancel")],
+)
+def test_a_bad_request_gets_one_sentence_and_changes_nothing(client: TestClient, base: str, body: bytes) -> None:
+    before = client.get(base).json()
+    answer = client.post(f"{base}/do", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith(".")
+    assert client.get(base).json() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 50, b"GIF89a" + b"\xff" * 20])
+def test_what_is_no_image_is_refused_by_name(client: TestClient, base: str, content: bytes) -> None:
+    for route in ("images", "try"):
+        answer = client.post(f"{base}/{route}?name=odd.png&label=x", content=content)
+        assert answer.status_code == 400
+        assert "odd.png" in answer.json()["error"]
+    assert client.get(base).json()["items"] == []
+
+
+@pytest.mark.parametrize("path", ["/p/../x", "/api/projects/zz", "/api/projects/000000000000/small/x.jpg"])
+def test_paths_lead_nowhere_else(client: TestClient, base: str, path: str) -> None:
+    assert client.get(path).status_code in (400, 404)
+    assert client.get(f"{base}/small/{'0' * 64}.jpg").status_code == 404
+    assert client.get(f"{base}/large/{'0' * 64}.jpg").status_code == 404
+    assert client.get(f"{base}/export/exe").status_code == 404
+
+
+def test_the_route_of_images_keeps_names_as_names(client: TestClient, base: str) -> None:
+    answer = client.post(f"{base}/images?name=../../etc/passwd&label=<script>", content=drawing("ring", 1))
+    assert answer.status_code == 200
+    state = client.get(base).json()
+    assert state["items"][0]["name"] == "passwd"
+    assert state["classes"][0]["name"] == "<script>"
+    assert client.get(f"{base}/small/{state['items'][0]['id']}.jpg").headers["content-type"] == "image/jpeg"
+    assert client.delete(base).status_code == 200
+    assert client.get("/api/projects").json() == []
+
+
+def test_an_update_touches_only_what_changed() -> None:
+    """Fifty classes of twenty: relabelling keeps the factor, so its cost is that of new targets."""
+    from handful.serve.studio_model import learnt
+
+    generator = np.random.default_rng(0)
+    rows = {f"{number:064x}": generator.normal(size=40) for number in range(1000)}
+    labels = {item: f"class {number // 20:02d}" for number, item in enumerate(rows)}
+    first = learnt(None, labels, rows, labels)
+    assert first is not None
+    item = next(iter(rows))
+    moved = learnt(first, {**labels, item: "class 07"}, rows, labels)
+    assert moved is not None
+    assert moved.factor is first.factor
+    assert learnt(first, labels, rows, labels) is first
+    back = learnt(moved, labels, rows, labels)
+    assert back is not None
+    assert back.held_out_scores == pytest.approx(first.held_out_scores, abs=1e-9)
+
+
+def test_a_project_name_makes_a_plain_file_name() -> None:
+    assert file_name("Birds of the garden") == "birds-of-the-garden"
