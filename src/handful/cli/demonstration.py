@@ -26,7 +26,7 @@ from handful.report.page import code, figure, heading, page, paragraph, table
 from handful.report.plots import Curve, curves_picture, episode_picture
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
-"""Shows a named training of so many episodes while it passes the progress on."""
+"""Shows the progress of a training, given its name and number of episodes, and passes it on."""
 
 KINDS = ((5, 1), (5, 5), (20, 1), (20, 5))
 RECIPE = Recipe(
@@ -132,7 +132,7 @@ def _report(rows: list[Row], benchmark: Benchmark, recipe: Recipe, episodes: int
         [
             heading("What an episode looks like"),
             paragraph(
-                "The learner sees the labelled drawings on the left, one a class here, and must name the drawings on "
+                "The learner sees the labelled drawings on the left, one per class here, and must name the drawings on "
                 "the right. Every episode has new classes, so there is nothing to memorise: the network has to learn "
                 "how to learn, and ridge regression does the learning, in closed form."
             ),
@@ -140,8 +140,8 @@ def _report(rows: list[Row], benchmark: Benchmark, recipe: Recipe, episodes: int
             heading("How well it learns classes that it never saw"),
             table(heads, cells, strong=(0,)),
             paragraph(
-                f"Mean over {episodes:,} episodes of test alphabets, 15 queries a class, ± half the 95% interval. All "
-                f"rows saw the same episodes. R2-D2 and prototypical networks were trained alike ({plan.episodes} "
+                f"Mean over {episodes:,} episodes of test alphabets, 15 queries per class, ± half the 95% interval. "
+                f"All rows saw the same episodes. R2-D2 and prototypical networks were trained alike ({plan.episodes} "
                 f"episodes, {recipe.way}-way, 1 to {recipe.max_shot} shots, checkpoint chosen on validation "
                 f"alphabets); all rows are inductive: no query helps to answer another. The whole demonstration took "
                 f"{seconds:.0f} seconds."

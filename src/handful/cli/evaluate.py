@@ -22,9 +22,9 @@ class Evaluate:
     way: int = 5
     """Classes of an episode."""
     shot: tuple[int, ...] = (1, 5)
-    """Labelled images a class; several values give several results."""
+    """Labelled images per class; several values give several results."""
     query: int = 15
-    """Queries a class."""
+    """Queries per class."""
     episodes: int = 10_000
     """Episodes to average over."""
     split: Literal["test", "val", "train"] = "test"

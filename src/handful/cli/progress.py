@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def watched(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
     """Show the training of `name` for `total` episodes while passing its progress on.
 
-    A bar on a terminal; a line a validation elsewhere, so that a log shows that a long run is alive.
+    A bar on a terminal; a line per validation elsewhere, so that a log shows that a long run is alive.
     """
     from tqdm import tqdm
 

@@ -53,7 +53,7 @@ class Train:
     resume: bool = False
     """Go on with the run in this folder, to the same bits (with as many threads); its recipe is the folder's."""
     minutes: float = 0.0
-    """Stop after so many minutes, saved and ready to be resumed; 0 for no limit."""
+    """Stop after this many minutes, saved and ready to resume; 0 means no limit."""
     save_every: int = 500
     """Episodes between two checkpoints (validation always saves one)."""
     tensorboard: bool = False

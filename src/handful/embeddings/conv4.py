@@ -96,7 +96,7 @@ def conv4(
 
 
 class UnbiasedGroupNorm(nn.GroupNorm):
-    """Group norm by the unbiased variance of each group: (x - mean) / sqrt(m / (m - 1) var + eps), m values a group."""
+    """Group norm by the unbiased variance of the m values of a group: (x - mean) / sqrt(m / (m - 1) var + eps)."""
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps (n, channels, height, width), normalised."""

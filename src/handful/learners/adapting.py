@@ -116,7 +116,7 @@ TOGETHER = 8
 
 
 class AdaptingLearner(BaseLearner):
-    """Owns a `network` from inputs to one logit a class, so its way is fixed; `adapt` is the inner loop."""
+    """Owns a `network` from inputs to one logit per class, so its way is fixed; `adapt` is the inner loop."""
 
     def __init__(
         self, network: nn.Module, way: int, statistics: Statistics, batching: Batching, keep_norms: bool = False

@@ -16,7 +16,7 @@ from handful.learners.base import log_parameter, positive
 
 
 class MAML(AdaptingLearner):
-    """Gradient descent on the support loss from meta-learnt weights of a `network` with one output a class.
+    """Gradient descent on the support loss from meta-learnt weights of a `network` with one output per class.
 
     `steps` and `rate` hold in training mode, `test_steps` and `test_rate` (as `rate`, if not given) in evaluation mode.
     `first_order` leaves out second derivatives. `learn_rates` learns one rate for each weight tensor, as a logarithm.

@@ -44,7 +44,7 @@ class R2D2(KernelLearner):
             raise InvalidOptionError(f"prior must be 'isotropic' or 'diagonal', but got '{prior}'.")
         if (prior == "diagonal") != (features is not None):
             raise InvalidOptionError(
-                "The diagonal prior has one lam a feature: give `features`, the embedding's size, with "
+                "The diagonal prior has one lam per feature: give `features`, the embedding's size, with "
                 "prior='diagonal' and only with it."
             )
         self.lam_per_example, self.intercept, self.prior = lam_per_example, intercept, prior

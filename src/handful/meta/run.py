@@ -107,13 +107,13 @@ class Run:
         write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
 
     def restart(self) -> None:
-        """Begin anew, in place of whatever run the folder holds."""
+        """Start over, replacing whatever run the folder holds."""
         for old in (RECIPE, LOG, *(path.name for path in self.folder.glob("*.safetensors"))):
             (self.folder / old).unlink(missing_ok=True)
         self.start()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint; log lines after it are dropped, for they will be written again."""
+        """Go on from the last checkpoint; log lines after it are dropped, because they will be written again."""
         if (self.folder / LAST).exists():
             tensors, facts = read_checkpoint(self.folder / LAST)
             if recipe_from_json(facts.get("recipe")) != self.recipe:

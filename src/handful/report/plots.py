@@ -19,7 +19,7 @@ _ZOOM, _GAP, _GUTTER = 3, 6, 36
 
 
 def episode_picture(episode: Episode, queries: int = 5) -> Picture:
-    """One episode: a row a class, its support images on the left, some of its queries on the right; ink is dark."""
+    """One episode: one row per class, its support images on the left, some of its queries on the right; ink is dark."""
     way = episode.support.targets.shape[-1]
     support = [_of_class(episode.support.inputs, episode.support.targets, label) for label in range(way)]
     query = [_of_class(episode.query.inputs, episode.query.targets, label)[:queries] for label in range(way)]
@@ -36,7 +36,7 @@ def episode_picture(episode: Episode, queries: int = 5) -> Picture:
 
 
 def curves_picture(curves: Mapping[str, Curve], ylabel: str) -> Picture:
-    """Scores in percent against episodes trained, one line a name."""
+    """Scores in percent against episodes trained, one line per name."""
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=(7.2, 3.4), layout="constrained")

@@ -1,6 +1,6 @@
 """The linear system that multi-class problems share: one weighted ridge regression per class, coupled by an offset.
 
-For classes c = 1..o with weights R_c = diag(r_c), find A and the offset u (one number a sample) such that
+For classes c = 1..o with weights R_c = diag(r_c), find A and the offset u (one number per sample) such that
 
     (K + lam R_c^-2) A_c = z_c + u   for every c,      sum_c A_c = 0.
 

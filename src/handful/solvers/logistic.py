@@ -57,8 +57,8 @@ def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradien
     """Logistic regression in the dual: `steps` of eq. 7 in its Woodbury form, from 0; w = X^T a, logits are K(q, x) a.
 
     Minimises sum_i log(1 + exp(-t_i x_i.w)) + lam / 2 |w|^2 with t = 2 y - 1, for labels y in {0, 1} (eq. 7 with -1
-    and 1, as printed, is another problem). K is (..., n, n). Labels with one dimension less than K, (..., n), are
-    one problem a Gram matrix -> a (..., n); with as many or more, (..., n, o), one problem a column, all solved in one
+    and 1, as printed, is another problem). K is (..., n, n). Labels with one dimension less than K, (..., n), are one
+    problem per Gram matrix -> a (..., n); with as many or more, (..., n, o), one problem per column, all solved in a
     batch from the one Gram matrix -> A (..., n, o). `lam` is a number or broadcasts over the leading dimensions.
 
     With s = sigma(eta) sigma(-eta) and z = eta + t / sigma(t eta) a step is a = R (R K R + lam I)^-1 R z, where R is
@@ -134,7 +134,7 @@ def _columns(K: Tensor, y: Tensor) -> Tensor:
     if Y.ndim < 2 or Y.shape[-2] != n or Y.shape[-1] == 0 or (y.ndim < K.ndim - 1 and y.ndim != 1):
         raise ShapeError(
             f"For {n} samples and leading dimensions {lead}, labels have shape {(*lead, n)} for one problem each, "
-            f"or {(*lead, n, 'o')} for one problem a column, but got {tuple(y.shape)}."
+            f"or {(*lead, n, 'o')} for one problem per column, but got {tuple(y.shape)}."
         )
     return Y.reshape((1,) * (K.ndim - Y.ndim) + Y.shape)
 

@@ -38,7 +38,7 @@ def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
     """The W that minimises |X W - Y|^2 + lam |W|^2, by the smaller system: eq. 5 if n <= e, else eq. 4.
 
     X (..., n, e), Y (..., n, o) -> W (..., e, o). `lam` is a number, a tensor that broadcasts over the leading
-    dimensions, or, with a last dimension of e, one value a feature: the diagonal prior of eq. 8.
+    dimensions, or, with a last dimension of e, one value per feature: the diagonal prior of eq. 8.
     """
     require_rows("X", X, "Y", Y)
     lam = as_tensor(lam, X)
@@ -146,15 +146,15 @@ def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def _is_prior(X: Tensor, lam: Tensor) -> bool:
-    """Whether lam holds one value a feature; refuse a shape that may as well mean one value a problem."""
+    """Whether lam holds one value per feature; refuse a shape that may as well mean one value per problem."""
     e = X.shape[-1]
     if lam.ndim == 0 or lam.shape[-1] != e:
         return False
     if lam.ndim <= X.ndim - 2 and X.shape[-3] == e and e > 1:
         raise ShapeError(
-            f"lam of shape {tuple(lam.shape)} may mean one value a feature or one value a problem, because X of shape "
+            f"lam of shape {tuple(lam.shape)} may mean one value per feature or one per problem, because X of shape "
             f"{tuple(X.shape)} has as many problems as features. Give it the shape {(*X.shape[:-2], e)}: by "
-            "lam.expand(*X.shape[:-2], -1) for one value a feature, or lam[..., None].expand(...) for one a problem."
+            "lam.expand(*X.shape[:-2], -1) for one per feature, or lam[..., None].expand(...) for one per problem."
         )
     return True
 

@@ -37,7 +37,7 @@ def softmax_dual(K: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient
     convergence. A step is halved until the objective falls, so that it converges from anywhere.
 
     With p_c the probabilities of class c, a step solves (K + lam diag(p_c)^-1) A_c = eta_c + y_c / p_c + u for all
-    classes at once, coupled by sum_c A_c = 0: `handful.solvers._coupled`. The cost is o systems of size n a step.
+    classes at once, coupled by sum_c A_c = 0: `handful.solvers._coupled`. The cost is o systems of size n per step.
     """
     require_targets(K, Y)
     require_steps(steps)
