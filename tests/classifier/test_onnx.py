@@ -49,6 +49,22 @@ class TestWithRuntime:
         np.testing.assert_allclose(found, clf.predict_proba(queries), atol=1e-4)
         assert json.loads(facts["classes"]) == ["auk", "bee", "cat"]
 
+    def test_joined_embeddings_take_the_images_once_for_each(self, tmp_path: Path) -> None:
+        import onnxruntime
+
+        folder = write_folder(tmp_path / "shapes", dict.fromkeys(SHAPES, 3))
+        clf = FewShotClassifier("characters+characters", cache=False).fit(folder)
+        clf.export_onnx(tmp_path / "a.onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
+        queries = pictures([drawing(shape, 21) for shape in SHAPES])
+        assert clf.embedder_ is not None
+        wanted = clf.embedder_.parts[0].preprocessing
+        pixels = np.stack([wanted.oriented(pixels_of(each, each.read(), wanted.decoding)) for each in queries])
+        images = (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32)
+        (found,) = session.run(None, {"images0": images, "images1": images})
+        # float32 in the graph
+        np.testing.assert_allclose(found, clf.predict_proba(queries), atol=1e-4)
+
     def test_a_classifier_of_drawings_takes_pixels_of_either_polarity(self, tmp_path: Path) -> None:
         clf = FewShotClassifier(cache=False).fit(write_folder(tmp_path / "shapes", dict.fromkeys(SHAPES, 3)))
         clf.export_onnx(tmp_path / "a.onnx")

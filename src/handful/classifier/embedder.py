@@ -185,7 +185,7 @@ def _from_text(text: str, pictures: Sequence[Picture], device: str) -> AnyEmbedd
 
 
 def automatic(pictures: Sequence[Picture]) -> str:
-    """'characters' for drawings; 'photographs' for all else, if its weights are installed."""
+    """'characters' for drawings; for all else 'photographs-large', or 'photographs' where only that is installed."""
     step = max(1, len(pictures) // SAMPLE)
     glances = []
     for picture in pictures[::step][:SAMPLE]:
@@ -199,7 +199,8 @@ def automatic(pictures: Sequence[Picture]) -> str:
             "pip install 'handful[images]', or choose with embedding= or --embedding: a run of handful train, "
             "timm:NAME, hf:NAME, onnx:FILE, or 'characters' for drawings."
         )
-    return "photographs"
+    whole = all(find_spec(which.package) is not None for which in PACKAGED.values())
+    return "photographs-large" if whole else "photographs"
 
 
 def looks_drawn(glances: Sequence[NDArray[np.uint8]]) -> bool:

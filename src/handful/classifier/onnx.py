@@ -24,25 +24,31 @@ TOLERANCE = 1e-4
 
 
 class Graph(nn.Module):
-    """What is exported: images (n, channels, height, width) in [0, 1], or features (n, e) -> probabilities (n, way)."""
+    """What is exported: images (n, channels, height, width) in [0, 1], or features (n, e) -> probabilities (n, way).
 
-    def __init__(self, state: State, embedder: Embedder | None) -> None:
+    Joined embeddings take the images once for each, in its size.
+    """
+
+    def __init__(self, state: State, embedder: AnyEmbedder | None) -> None:
         super().__init__()
-        self.prepare = None if embedder is None else Prepare(embedder.preprocessing)
-        self.network = None if embedder is None else _module(embedder)
+        parts = () if embedder is None else embedder.parts
+        self.prepare = nn.ModuleList(Prepare(part.preprocessing) for part in parts)
+        self.networks = nn.ModuleList(_module(part) for part in parts)
         head = state.head.linear()
         weights = state.scale * head.weights
         self.weights = nn.Buffer(torch.from_numpy(weights).float())
         self.bias = nn.Buffer(torch.from_numpy(state.scale * head.bias - state.origin @ weights).float())
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """Prepare, embed, scale to length 1, then a linear map and softmax."""
-        features = inputs
-        if self.prepare is not None and self.network is not None:
-            features = self.network(self.prepare(inputs))
-            if features.ndim == 4:
-                features = features.mean((-2, -1))
-            features = nn.functional.normalize(features, dim=1)
+        features = inputs[0]
+        if len(self.networks):
+            columns = []
+            for prepare, network, images in zip(self.prepare, self.networks, inputs, strict=True):
+                column = network(prepare(images))
+                column = column.mean((-2, -1)) if column.ndim == 4 else column
+                columns.append(nn.functional.normalize(column, dim=1))
+            features = nn.functional.normalize(torch.cat(columns, dim=1), dim=1)
         return torch.softmax(features @ self.weights + self.bias, dim=1)
 
 
@@ -68,11 +74,6 @@ class Prepare(nn.Module):
 
 def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
     """Write the graph, once it has been found to agree with PyTorch; its metadata name classes and preprocessing."""
-    if embedder is not None and not isinstance(embedder, Embedder):
-        raise InvalidOptionError(
-            f"The embedding {embedder} takes each image in several sizes, which one graph cannot do. Fit with a single "
-            f"embedding to export."
-        )
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise DataError(f"Exporting to ONNX needs {', '.join(missing)}. Type pip install 'handful[onnx]'.")
@@ -81,7 +82,7 @@ def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(graph, samples[0], temporary, _facts(state, embedder))
+        _write(graph, samples[0], input_names(embedder), temporary, _facts(state, embedder))
         worst = max(_difference(graph, temporary, sample) for sample in samples)
         if not worst <= TOLERANCE:
             raise DataError(
@@ -103,15 +104,21 @@ def _module(embedder: Embedder) -> nn.Module:
     return network.cpu()
 
 
-def _sample(state: State, embedder: Embedder | None, n: int) -> Tensor:
+def _sample(state: State, embedder: AnyEmbedder | None, n: int) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(n)
     if embedder is None:
-        return torch.randn(n, len(state.origin), generator=generator) + torch.from_numpy(state.origin).float()
-    wanted = embedder.preprocessing
-    return torch.rand(n, wanted.channels, wanted.height, wanted.width, generator=generator)
+        return (torch.randn(n, len(state.origin), generator=generator) + torch.from_numpy(state.origin).float(),)
+    sizes = [part.preprocessing for part in embedder.parts]
+    return tuple(torch.rand(n, each.channels, each.height, each.width, generator=generator) for each in sizes)
 
 
-def _write(graph: Graph, sample: Tensor, path: Path, facts: dict[str, str]) -> None:
+def input_names(embedder: AnyEmbedder | None) -> list[str]:
+    """What the inputs of the graph are called: features, images, or images0, images1 and so on."""
+    parts = () if embedder is None else embedder.parts
+    return ["features", "images"][len(parts) :][:1] or [f"images{number}" for number in range(len(parts))]
+
+
+def _write(graph: Graph, sample: tuple[Tensor, ...], names: list[str], path: Path, facts: dict[str, str]) -> None:
     import onnx
 
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -120,10 +127,10 @@ def _write(graph: Graph, sample: Tensor, path: Path, facts: dict[str, str]) -> N
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 graph,
-                (sample,),
-                input_names=["images" if graph.network is not None else "features"],
+                sample,
+                input_names=names,
                 output_names=["probabilities"],
-                dynamic_shapes=({0: torch.export.Dim("n")},),
+                dynamic_shapes=(({0: torch.export.Dim("n")},) * len(sample),),
                 dynamo=True,
                 verbose=False,
             )
@@ -140,20 +147,22 @@ def _write(graph: Graph, sample: Tensor, path: Path, facts: dict[str, str]) -> N
     onnx.save_model(model, path)
 
 
-def _difference(graph: Graph, path: Path, sample: Tensor) -> float:
+def _difference(graph: Graph, path: Path, sample: tuple[Tensor, ...]) -> float:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {session.get_inputs()[0].name: sample.numpy()})
+    inputs = {each.name: images.numpy() for each, images in zip(session.get_inputs(), sample, strict=True)}
+    (found,) = session.run(None, inputs)
     with torch.no_grad():
-        expected = graph(sample).numpy()
+        expected = graph(*sample).numpy()
     return float(np.abs(found - expected).max())
 
 
-def _facts(state: State, embedder: Embedder | None) -> dict[str, str]:
+def _facts(state: State, embedder: AnyEmbedder | None) -> dict[str, str]:
+    wanted = [] if embedder is None else [part.preprocessing.as_json() for part in embedder.parts]
     return {
         "classes": json.dumps([str(name) for name in state.classes]),
-        "preprocessing": json.dumps(None if embedder is None else embedder.preprocessing.as_json()),
+        "preprocessing": json.dumps(wanted if len(wanted) > 1 else wanted[0] if wanted else None),
     }
