@@ -62,7 +62,7 @@ def test_a_queue_file_has_a_command_per_line(tmp_path: Path) -> None:
     path.write_text("# nothing")
     with pytest.raises(InvalidOptionError, match="has no command"):
         read_queue(path)
-    with pytest.raises(InvalidOptionError, match="There is no queue file"):
+    with pytest.raises(InvalidOptionError, match="no queue file"):
         read_queue(tmp_path / "none")
 
 
@@ -70,7 +70,7 @@ def test_a_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
     assert not is_held(tmp_path)
     with held(tmp_path):
         assert is_held(tmp_path)
-        with pytest.raises(BusyError, match=f"in the hands of process {os.getpid()} on"), held(tmp_path):
+        with pytest.raises(BusyError, match=f"process {os.getpid()} "), held(tmp_path):
             pass
     assert not is_held(tmp_path)
     assert holder(tmp_path) == "another process"

@@ -33,7 +33,9 @@ class Prices:
         self.benchmarks: dict[str, Benchmark] = {}
         self.missing: dict[str, str] = {}
         """What to type for each data set that is not there."""
-        jobs = sorted(jobs, key=_expense)  # the cheap ones first, in case time runs out
+        jobs = sorted(jobs, key=_expense)  # cheap ones first in case time runs out, and one of each learner before all
+        first = {job.recipe.learner: job.key for job in reversed(jobs)}
+        jobs.sort(key=lambda job: job.key != first[job.recipe.learner])
         for name in dict.fromkeys(job.recipe.data for job in jobs):
             try:
                 self.benchmarks[name] = data.load(name)
