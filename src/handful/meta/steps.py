@@ -19,7 +19,7 @@ from handful.meta.engine import Engine
 
 
 @dataclass(frozen=True)
-class _Branch:
+class Branch:
     """The sum over the episodes first .. first + size - 1 of a step; size is a power of two that divides first."""
 
     first: int
@@ -27,12 +27,23 @@ class _Branch:
     value: Tensor
 
 
-def grown(branches: list[_Branch], new: _Branch) -> list[_Branch]:
-    """The branches with one more at their end; two halves of a larger branch are summed."""
-    while branches and branches[-1].size == new.size and branches[-1].first % (2 * new.size) == 0:
-        *branches, left = branches
-        new = _Branch(left.first, 2 * new.size, left.value + new.value)
-    return [*branches, new]
+def grown(branches: Iterable[Branch]) -> list[Branch]:
+    """Consecutive branches with every two halves of a larger branch summed."""
+    done: list[Branch] = []
+    for new in branches:
+        while done and done[-1].size == new.size and done[-1].first % (2 * new.size) == 0:
+            left = done.pop()
+            new = Branch(left.first, 2 * new.size, left.value + new.value)  # noqa: PLW2901
+        done.append(new)
+    return done
+
+
+def joined(branches: Sequence[Branch]) -> Tensor:
+    """The sum of the branches, from the first to the last."""
+    total = branches[0].value
+    for branch in branches[1:]:
+        total = total + branch.value
+    return total
 
 
 class GradientMean:
@@ -40,7 +51,7 @@ class GradientMean:
 
     def __init__(self, parameters: Iterable[nn.Parameter], count: int, engine: Engine) -> None:
         self.parameters, self.count, self.engine = list(parameters), count, engine
-        self._branches: list[_Branch] = []
+        self._branches: list[Branch] = []
         self._next = engine.share(count, "episodes per step").start
         self._reached = [False] * len(self.parameters)
 
@@ -48,7 +59,8 @@ class GradientMean:
         """Take the gradient of another episode off the parameters."""
         self._reached = [was or each.grad is not None for was, each in zip(self._reached, self.parameters, strict=True)]
         parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
-        self._branches = grown(self._branches, _Branch(self._next, 1, torch.cat([each.flatten() for each in parts])))
+        gradient = Branch(self._next, 1, torch.cat([each.flatten() for each in parts]))
+        self._branches = grown([*self._branches, gradient])
         self._next += 1
         for each in self.parameters:
             each.grad = None
@@ -62,9 +74,9 @@ class GradientMean:
 
     def _sum(self) -> Tensor:
         if self.engine.world == 1:
-            return _joined(self._branches)
+            return joined(self._branches)
         if self.engine.reduce == "fast":
-            return self.engine.total(_joined(self._branches))
+            return self.engine.total(joined(self._branches))
         return self._ordered()
 
     def _ordered(self) -> Tensor:
@@ -72,35 +84,23 @@ class GradientMean:
         world, rank = self.engine.world, self.engine.rank
         length = self._branches[0].value.numel()
         width = -(-length // world)
-        held = [_layout(self.count, world, each) for each in range(world)]
+        held = [_places(self.count, world, each) for each in range(world)]
         mine = torch.stack([nn.functional.pad(each.value, (0, width * world - length)) for each in self._branches])
         sent = mine.unflatten(1, (world, width)).transpose(0, 1).reshape(-1)
-        received = sent.new_empty(sum(len(layout) for layout in held) * width)
+        received = sent.new_empty(sum(len(each) for each in held) * width)
         torch.distributed.all_to_all_single(
-            received, sent, [len(layout) * width for layout in held], [len(held[rank]) * width] * world
+            received, sent, [len(each) * width for each in held], [len(held[rank]) * width] * world
         )
-        branches: list[_Branch] = []
-        places = [place for layout in held for place in layout]
-        for (first, size), value in zip(places, received.split(width), strict=True):
-            branches = grown(branches, _Branch(first, size, value))
-        return self.engine.gathered(_joined(branches))[:length]
+        places = [place for held_by_one in held for place in held_by_one]
+        slices = (Branch(*place, value) for place, value in zip(places, received.split(width), strict=True))
+        return self.engine.gathered(joined(grown(slices)))[:length]
 
 
-def _joined(branches: Sequence[_Branch]) -> Tensor:
-    """The sum of the branches, from the first to the last."""
-    total = branches[0].value
-    for branch in branches[1:]:
-        total = total + branch.value
-    return total
-
-
-def _layout(count: int, world: int, rank: int) -> list[tuple[int, int]]:
+def _places(count: int, world: int, rank: int) -> list[tuple[int, int]]:
     """First episode and size of the branches that a process ends up with."""
-    branches: list[_Branch] = []
-    each, nothing = count // world, torch.empty(0)
-    for place in range(rank * each, (rank + 1) * each):
-        branches = grown(branches, _Branch(place, 1, nothing))
-    return [(branch.first, branch.size) for branch in branches]
+    each = count // world
+    ends = grown(Branch(place, 1, torch.empty(0)) for place in range(rank * each, (rank + 1) * each))
+    return [(branch.first, branch.size) for branch in ends]
 
 
 class RunningStatistics:
