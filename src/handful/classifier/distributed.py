@@ -1,0 +1,347 @@
+"""Ridge classification of more examples than one machine holds, by Dask: two passes over blocks that workers read.
+
+The first pass reduces every block to sums (n, sum of x, X^T X, X^T Y) that merge by addition, so that memory does not
+grow with the examples. The second holds out every example exactly, from the fit to all of them. Blocks are summed in an
+order that depends on their numbers only: neither the number of workers nor the death of one changes a bit.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.special import softmax
+
+from handful._io import replacing
+from handful.classifier.answers import ScoreEstimate, estimate_score
+from handful.classifier.embedder import choose_embedder
+from handful.classifier.features import embed
+from handful.classifier.heads import LinearMap, RidgeHead, balanced, observed
+from handful.classifier.inputs import Labels, Matrix, Picture
+from handful.classifier.selection import GRID, calibrate, prior_cost
+from handful.classifier.shards import Block, Blocks, FeatureShards, digest_of_names, write_index, write_shard
+from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from handful.solvers.factor import Moments
+
+KIND = "linear classifier"
+GROUP = 8
+"""Blocks that one task sums up before its result is sent."""
+SAMPLE = 5_000
+"""Examples from which lambda and the scale are chosen; all of them, if there are no more."""
+ROWS = 1_024
+"""Images per shard."""
+WAIT = 10
+"""Seconds to wait for a scheduler."""
+
+
+@contextmanager
+def cluster(scheduler: str) -> Iterator[Any]:
+    """A Dask client for tcp://HOST:PORT, or for local:N with N worker processes on this machine."""
+    missing = [name for name in ("distributed", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise HandfulError(f"This needs {' and '.join(missing)}: pip install 'handful[dask]'.")
+    from distributed import Client, LocalCluster
+
+    kind, _, count = scheduler.partition(":")
+    if kind == "local" and count.isdecimal() and int(count):
+        with (
+            LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None) as workers,
+            Client(workers) as client,
+        ):
+            yield client
+        return
+    if "://" not in scheduler:
+        raise InvalidOptionError(f"A scheduler is tcp://HOST:PORT or local:N with N processes, but got '{scheduler}'.")
+    try:
+        client = Client(scheduler, timeout=WAIT)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise HandfulError(
+            f"There is no Dask scheduler at {scheduler} ({error}). Start one with `dask scheduler`, or use local:N."
+        ) from error
+    with client:
+        yield client
+
+
+def summed(client: Any, task: Callable[[int], Any], count: int) -> Any:
+    """The sum of task(0), ..., task(count - 1), computed by workers and added up in a fixed order."""
+    starts = range(0, count, GROUP)
+    parts = [client.submit(_group, task, range(start, min(start + GROUP, count)), pure=False) for start in starts]
+    while len(parts) > 1:
+        pairs = [client.submit(operator.add, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
+    return parts[0].result()
+
+
+def _group(task: Callable[[int], Any], numbers: range) -> Any:
+    return reduce(operator.add, map(task, numbers))
+
+
+@dataclass(frozen=True)
+class LinearClassifier:
+    """A ridge classifier without its examples: scores are features @ weights + bias."""
+
+    classes: tuple[str, ...]
+    map: LinearMap
+    scale: float
+    lam: float
+    estimate: ScoreEstimate
+    embedding: str = ""
+    """By name, or empty for a classifier of features."""
+
+    def predict_proba(self, features: Matrix) -> Matrix:
+        """Probabilities (q, way) of features (q, e)."""
+        probabilities: Matrix = softmax(self.scale * self.map(features), axis=-1)
+        return probabilities
+
+    def save(self, path: Path) -> None:
+        """Write everything to one file."""
+        tensors = {"weights": torch.from_numpy(self.map.weights), "bias": torch.from_numpy(self.map.bias)}
+        facts = {"classes": list(self.classes), "scale": self.scale, "lam": self.lam, "embedding": self.embedding}
+        score = [self.estimate.accuracy, self.estimate.low, self.estimate.high, self.estimate.examples]
+        write_checkpoint(path, tensors, {"kind": KIND, **facts, "estimate": score})
+
+
+def load_linear(path: Path) -> LinearClassifier:
+    """The classifier of a file that `LinearClassifier.save` wrote."""
+    tensors, facts = read_checkpoint(path)
+    if facts.get("kind") != KIND:
+        raise CheckpointError(f"{path} is not a classifier that was fitted by Dask. Use it without --scheduler.")
+    try:
+        classes, found = (
+            tuple(map(str, facts["classes"])),
+            LinearMap(tensors["weights"].numpy(), tensors["bias"].numpy()),
+        )
+        if found.weights.shape[1:] != (len(classes),) or found.bias.shape != (len(classes),):
+            raise ValueError(f"its weights {found.weights.shape} do not fit {len(classes)} classes")
+        accuracy, low, high, examples = facts["estimate"]
+        score = ScoreEstimate(float(accuracy), float(low), float(high), int(examples))
+        return LinearClassifier(
+            classes, found, float(facts["scale"]), float(facts["lam"]), score, str(facts["embedding"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not hold a whole classifier: {error}.") from error
+
+
+def fit(
+    blocks: Blocks, client: Any, lam: float | Literal["auto"] = "auto", *, balance: bool = True, embedding: str = ""
+) -> LinearClassifier:
+    """The ridge classifier of all blocks, with lambda, scale and accuracy by leave-one-out."""
+    way, sample = len(blocks.classes), _sample(blocks)
+    origin = sample.features.mean(0)
+    moments: Moments = summed(client, partial(_moments, blocks, origin), len(blocks))
+    counts = moments.y_sum.numpy()
+    if way < 2 or (counts == 0).any():
+        raise NotEnoughClassesError(f"Each of at least two classes needs examples, but {way} have {counts.min():g}.")
+    ridge = _Ridge.of(moments, origin, balance)
+    strength = ridge.chosen_lam(sample) if lam == "auto" else float(lam)
+    if not 0 < strength < np.inf:
+        raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
+    scores, codes = ridge.solved(strength).held_out(sample)
+    scale = calibrate(scores, codes, RidgeHead.usual_scale).scale
+    right: _Right = summed(client, partial(_held_out, blocks, ridge.solved(strength)), len(blocks))
+    score = estimate_score(np.arange(right.examples) < right.right)
+    return LinearClassifier(blocks.classes, ridge.map(strength), scale, strength, score, embedding)
+
+
+def _sample(blocks: Blocks) -> Block:
+    """Whole blocks, evenly spaced, until there are enough examples."""
+    first = blocks.read(0)
+    wanted = min(len(blocks), max(1, SAMPLE // max(1, len(first.codes))))
+    found = [blocks.read(number) for number in np.unique(np.linspace(0, len(blocks) - 1, wanted).astype(int))]
+    return Block(np.concatenate([each.features for each in found]), np.concatenate([each.codes for each in found]))
+
+
+def _moments(blocks: Blocks, origin: Matrix, number: int) -> Moments:
+    block, way = blocks.read(number), len(blocks.classes)
+    if (block.codes < 0).any():
+        raise InvalidOptionError(f"Block {number} holds examples without a class, which cannot be learnt from.")
+    X, codes = block.features - origin, torch.from_numpy(block.codes)
+    xy = torch.zeros(way, X.shape[1], dtype=torch.float64).index_add_(0, codes, torch.from_numpy(X)).T
+    counts = torch.bincount(codes, minlength=way).double()
+    return Moments(len(X), torch.from_numpy(X.sum(0)), counts, torch.from_numpy(X.T @ X), xy)
+
+
+@dataclass(frozen=True)
+class _Right:
+    """Examples that were held out, and how many of them were classified correctly."""
+
+    right: int
+    examples: int
+
+    def __add__(self, other: _Right) -> _Right:
+        return _Right(self.right + other.right, self.examples + other.examples)
+
+
+def _held_out(blocks: Blocks, solved: _Solved, number: int) -> _Right:
+    scores, codes = solved.held_out(blocks.read(number))
+    return _Right(int((scores.argmax(1) == codes).sum()), len(codes))
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A fit to all examples at one lambda, with what leaving one out takes: sent to every worker."""
+
+    mean: Matrix
+    weights: Matrix
+    """Of predictions less the shares of the classes, from centred features."""
+    root: Matrix
+    """R with R R^T = (S + lam I)^-1, so that the leverage of x is 1 / n + |x R|^2."""
+    counts: Matrix
+    balance: bool
+
+    def held_out(self, block: Block) -> tuple[Matrix, Labels]:
+        """Scores of the examples by fits without each, and their classes; without those alone in their class."""
+        known = self.counts[block.codes] > 1
+        X, codes, n = block.features[known] - self.mean, block.codes[known], self.counts.sum()
+        targets = np.eye(len(self.counts))[codes]
+        slack = 1 - 1 / n - np.square(X @ self.root).sum(1, keepdims=True)
+        predictions = targets - (targets - self.counts / n - X @ self.weights) / slack
+        shares = (self.counts - targets) / (n - 1)
+        return (balanced if self.balance else observed)(predictions, shares), codes
+
+
+@dataclass(frozen=True)
+class _Ridge:
+    """The spectrum of centred features and their products with the targets: every lambda from here on is cheap."""
+
+    mean: Matrix
+    values: Matrix
+    vectors: Matrix
+    products: Matrix
+    """vectors^T X^T Y (e, way) of centred features and targets."""
+    counts: Matrix
+    size: float
+    balance: bool
+
+    @staticmethod
+    def of(moments: Moments, origin: Matrix, balance: bool) -> _Ridge:
+        """From sums over features less their origin."""
+        n, mean, counts = moments.n, moments.x_sum.numpy() / moments.n, moments.y_sum.numpy()
+        S = moments.xx.numpy() - n * np.outer(mean, mean)
+        values, vectors = np.linalg.eigh(S)
+        products = vectors.T @ (moments.xy.numpy() - np.outer(mean, counts))
+        size = float(np.trace(S)) / n or 1.0
+        return _Ridge(mean + origin, np.maximum(values, 0), vectors, products, counts, size, balance)
+
+    def solved(self, lam: float) -> _Solved:
+        """At one lambda."""
+        shrinkage = 1 / (self.values + lam)
+        weights, root = self.vectors @ (shrinkage[:, None] * self.products), self.vectors * np.sqrt(shrinkage)
+        return _Solved(self.mean, weights, root, self.counts, self.balance)
+
+    def chosen_lam(self, sample: Block) -> float:
+        """The most probable lambda of the grid, by holding out the examples of the sample."""
+
+        def cost(multiple: float) -> float:
+            scores, codes = self.solved(multiple * self.size).held_out(sample)
+            return prior_cost(multiple) + calibrate(scores, codes, RidgeHead.usual_scale, precision=0.05).loss
+
+        chosen: float = min(GRID, key=cost)
+        return chosen * self.size
+
+    def map(self, lam: float) -> LinearMap:
+        """Scores as one linear map of features."""
+        weights, shares = self.solved(lam).weights, self.counts / self.counts.sum()
+        scored = balanced if self.balance else observed
+        offset = scored(np.zeros((1, len(shares))), shares)[0]
+        slope = scored(np.ones((1, len(shares))), shares)[0] - offset
+        return LinearMap(weights * slope, (shares - self.mean @ weights) * slope + offset)
+
+
+def embed_shards(
+    pictures: Sequence[Picture], labels: Sequence[str], embedding: str, folder: Path, client: Any, rows: int = ROWS
+) -> FeatureShards:
+    """Features of images on disk that all workers see, as shards; those that are there already are kept."""
+    classes, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+    embedder, codes = choose_embedder(embedding, pictures), codes.astype(np.int64)
+    name = embedder.kind if embedding == "auto" else embedding
+    names, starts = [picture.name for picture in pictures], range(0, len(pictures), rows)
+    sizes = [min(rows, len(pictures) - start) for start in starts]
+    digest = digest_of_names(names, codes, f"{name} {embedder.digest}")
+    shards = write_index(folder, [str(each) for each in classes], sizes, name, digest)
+    parts = {number: slice(starts[number], starts[number] + sizes[number]) for number in shards.missing()}
+    tasks = [
+        client.submit(_embed_shard, shards, number, names[part], codes[part], name, embedder.digest, pure=False)
+        for number, part in parts.items()
+    ]
+    client.gather(tasks)
+    return shards
+
+
+@lru_cache(maxsize=1)
+def _embedder_here(embedding: str) -> Any:
+    """The embedding of this worker, loaded once."""
+    return choose_embedder(embedding, ())
+
+
+def _features_of(names: Sequence[str], embedding: str, digest: str = "") -> Matrix:
+    embedder = _embedder_here(embedding)
+    if digest and embedder.digest != digest:
+        raise InvalidOptionError(f"A worker has other weights for '{embedding}' than the machine that started the job.")
+    return embed([Picture(name) for name in names], embedder, None, thumbnails=False).features
+
+
+def _embed_shard(
+    shards: FeatureShards, number: int, names: Sequence[str], codes: Labels, embedding: str, digest: str
+) -> None:
+    write_shard(shards, number, Block(_features_of(names, embedding, digest), codes, names))
+
+
+def predict_shards(model: LinearClassifier, blocks: Blocks, out: Path, client: Any) -> list[Path]:
+    """Label and probability of every example of the blocks, one Parquet file per block; finished ones are kept."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"part-{number:06d}.parquet" for number in range(len(blocks))]
+    tasks = [
+        client.submit(_predict_block, model, blocks, number, path, pure=False)
+        for number, path in enumerate(paths)
+        if not path.exists()
+    ]
+    client.gather(tasks)
+    return paths
+
+
+def _predict_block(model: LinearClassifier, blocks: Blocks, number: int, path: Path) -> None:
+    block = blocks.read(number)
+    features = block.features if len(block.features) else _features_of(block.names, model.embedding)
+    _write_parquet(path, block.names or [f"{number}/{row}" for row in range(len(features))], model, features)
+
+
+@dataclass(frozen=True)
+class ImagePaths:
+    """Images to predict, in blocks; workers embed them when they read one."""
+
+    names: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    rows: int = ROWS
+
+    def __len__(self) -> int:
+        return len(range(0, len(self.names), self.rows))
+
+    def read(self, number: int) -> Block:
+        """Names alone: features come from the classifier's embedding."""
+        part = self.names[number * self.rows : (number + 1) * self.rows]
+        return Block(np.empty((0, 0)), np.full(len(part), -1), part)
+
+
+def _write_parquet(path: Path, names: Sequence[str], model: LinearClassifier, features: Matrix) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    probabilities = model.predict_proba(features)
+    best = probabilities.argmax(1)
+    columns = {
+        "image": list(names),
+        "label": [model.classes[each] for each in best],
+        "probability": probabilities[np.arange(len(best)), best],
+    }
+    with replacing(path) as temporary:
+        parquet.write_table(pyarrow.table(columns), temporary)

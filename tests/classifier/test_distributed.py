@@ -1,0 +1,183 @@
+"""A fit by Dask equals the fit of one machine, whatever happens to its workers; shards and answers are resumable."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handful.classifier import FewShotClassifier, distributed
+from handful.classifier.distributed import GROUP, LinearClassifier, cluster, fit, load_linear, predict_shards
+from handful.classifier.shards import INDEX, Block, FeatureShards, write_index, write_shard
+from handful.errors import CheckpointError, HandfulError, InvalidOptionError
+
+pytest.importorskip("distributed", reason="Dask is an optional package")
+WAY, WIDTH, ROWS = 5, 12, 20
+
+
+class Here:
+    """What `fit` needs of a Dask client, in this process."""
+
+    def submit(self, function: Any, *arguments: Any, pure: bool) -> Here:
+        done = Here()
+        done.value = function(*(each.value if isinstance(each, Here) else each for each in arguments))
+        return done
+
+    def result(self) -> Any:
+        return self.value
+
+    def gather(self, futures: Any) -> None:
+        pass
+
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Blocks of features around class means; reading block `deadly` kills the worker that does it, once."""
+
+    blocks: int
+    deadly: int = -1
+    marker: str = ""
+    spared: int = field(default_factory=os.getpid)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple("abcde")
+
+    def __len__(self) -> int:
+        return self.blocks
+
+    def read(self, number: int) -> Block:
+        if number == self.deadly and os.getpid() != self.spared:
+            try:
+                os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), signal.SIGKILL)
+            except FileExistsError:
+                pass
+        means = np.random.default_rng(7).normal(size=(WAY, WIDTH))
+        generator = np.random.default_rng(number)
+        codes = generator.integers(WAY, size=ROWS) * (generator.random(ROWS) < 0.8)  # class a has more than the others
+        return Block((3 + means[codes] + 0.9 * generator.normal(size=(ROWS, WIDTH))), codes)
+
+
+def together(blocks: Drawn) -> tuple[Any, Any]:
+    found = [blocks.read(number) for number in range(len(blocks))]
+    return np.concatenate([each.features for each in found]), np.array(blocks.classes)[
+        np.concatenate([each.codes for each in found])
+    ]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> LinearClassifier:
+    return fit(Drawn(30), Here())
+
+
+@pytest.mark.parametrize("balance", [True, False])
+def test_the_fit_equals_that_of_one_machine_to_rounding(balance: bool) -> None:
+    blocks = Drawn(30)
+    X, y = together(blocks)
+    alone = FewShotClassifier(balance=balance).fit(X, y)
+    many = fit(blocks, Here(), balance=balance)
+    assert many.lam == pytest.approx(alone.lam_, rel=1e-10)  # sums of another order
+    assert many.scale == pytest.approx(alone.scale_, rel=1e-3)  # found by a search of this precision
+    assert many.estimate.accuracy == alone.score_estimate_.accuracy
+    queries = np.random.default_rng(1).normal(size=(50, WIDTH)) + 3
+    expected = alone.predict_proba(queries)
+    np.testing.assert_allclose(many.predict_proba(queries), expected, rtol=2e-3, atol=1e-6)  # the scale's precision
+    assert (many.predict_proba(queries).argmax(1) == expected.argmax(1)).all()
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_changes_no_bit(tmp_path: Path, fitted: LinearClassifier) -> None:
+    marker = tmp_path / "killed"
+    with cluster("local:3") as client:
+        found = fit(Drawn(30, deadly=2 * GROUP + 1, marker=str(marker)), client)
+        parts = predict_shards(found, Drawn(4), tmp_path / "answers", client)
+    assert marker.exists()
+    assert np.array_equal(found.map.weights, fitted.map.weights)
+    assert np.array_equal(found.map.bias, fitted.map.bias)
+    assert (found.lam, found.scale, found.estimate) == (fitted.lam, fitted.scale, fitted.estimate)
+    from pyarrow import parquet
+
+    table = parquet.read_table(parts[3]).to_pydict()
+    probabilities = fitted.predict_proba(Drawn(4).read(3).features)
+    assert table["label"] == [fitted.classes[each] for each in probabilities.argmax(1)]
+    assert table["probability"] == pytest.approx(probabilities.max(1).tolist())
+
+
+def test_predicting_again_writes_only_what_is_missing(tmp_path: Path, fitted: LinearClassifier) -> None:
+    pytest.importorskip("pyarrow")
+    paths = predict_shards(fitted, Drawn(3), tmp_path, Here())
+    before = [path.stat().st_mtime_ns for path in paths]
+    paths[1].unlink()
+    predict_shards(fitted, Drawn(3), tmp_path, Here())
+    after = [path.stat().st_mtime_ns for path in paths]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_a_saved_classifier_answers_the_same(tmp_path: Path, fitted: LinearClassifier) -> None:
+    fitted.save(tmp_path / "big.handful")
+    loaded = load_linear(tmp_path / "big.handful")
+    X = Drawn(1).read(0).features
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert (loaded.classes, loaded.estimate) == (fitted.classes, fitted.estimate)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> FeatureShards:
+    return write_index(tmp_path / "shards", "abcde", [ROWS] * 3, "features", "0")
+
+
+def test_shards_keep_features_in_half_precision_and_know_what_is_missing(shards: FeatureShards) -> None:
+    block = Drawn(3).read(1)
+    write_shard(shards, 1, Block(block.features, block.codes, [f"{i}.png" for i in range(ROWS)]))
+    found = shards.read(1)
+    np.testing.assert_allclose(found.features, block.features, rtol=2**-11)  # ten bits of fraction, rounded
+    assert found.names[3] == "3.png"
+    assert (found.codes == block.codes).all()
+    assert shards.missing() == [0, 2]
+    assert shards.path(1).stat().st_size < 2 * ROWS * WIDTH + 8 * ROWS + 2000
+
+
+def test_a_shard_that_was_cut_is_refused_by_name(shards: FeatureShards) -> None:
+    block = Drawn(3).read(0)
+    write_shard(shards, 0, Block(block.features, block.codes, ["x"] * ROWS))
+    whole = shards.path(0).read_bytes()
+    shards.path(0).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match=r"000000\.safetensors"):
+        shards.read(0)
+    with pytest.raises(CheckpointError, match=r"000002\.safetensors"):
+        shards.read(2)
+
+
+def test_shards_of_other_images_are_not_continued(shards: FeatureShards) -> None:
+    assert write_index(shards.folder, "abcde", [ROWS] * 3, "features", "0").missing() == [0, 1, 2]
+    with pytest.raises(InvalidOptionError, match="other images"):
+        write_index(shards.folder, "abcde", [ROWS] * 3, "features", "1")
+    (shards.folder / INDEX).write_text("{")
+    with pytest.raises(CheckpointError, match="no index"):
+        len(FeatureShards(shards.folder))
+
+
+def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "find_spec", lambda name: None)
+    with pytest.raises(HandfulError, match=r"pip install 'handful\[dask\]'"), cluster("local:1"):
+        pass
+
+
+@pytest.mark.parametrize("scheduler", ["local:0", "local", "nonsense"])
+def test_a_scheduler_that_is_no_address_is_refused(scheduler: str) -> None:
+    with pytest.raises(InvalidOptionError, match="tcp://HOST:PORT or local:N"), cluster(scheduler):
+        pass
+
+
+def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "WAIT", 0.5)
+    with pytest.raises(HandfulError, match="no Dask scheduler at tcp://127"), cluster("tcp://127.0.0.1:9"):
+        pass
