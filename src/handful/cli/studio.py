@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
-from handful.errors import DataError, InvalidOptionError
+from handful.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from handful.serve.studio_store import Shelf
@@ -35,33 +34,23 @@ class Studio:
 
     def run(self) -> int:
         """Serve until Ctrl-C."""
-        try:
-            import uvicorn
+        from handful.serve import require_packages
 
-            from handful.serve.studio import Studio as Application
-            from handful.serve.studio_store import Shelf
-        except ImportError as error:
-            raise DataError(f"The studio needs {error.name}. Type pip install 'handful[serve]'.") from error
+        require_packages("studio")
+        from handful.serve.launch import address_of, listening, run
+        from handful.serve.studio import Studio as Application
+        from handful.serve.studio_store import Shelf
+
         prepare("cpu", self.threads)
         shelf = Shelf(self.projects or default_projects())
         shelf.root.mkdir(parents=True, exist_ok=True)
         opened = f"p/{_opened(shelf, self.source)}" if self.source is not None else ""
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self.port))
-            listener.listen(128)  # so that a browser may ask before the server is ready to answer
-            address = f"http://127.0.0.1:{listener.getsockname()[1]}/{opened}"
+        with listening("127.0.0.1", self.port) as bound:
+            address = f"{address_of(bound)}/{opened}"
             print(f"handful studio: {address}  (Ctrl-C stops it; your work is saved as you go)", flush=True)
             if self.browser:
                 webbrowser.open(address)
-            config = uvicorn.Config(
-                Application(shelf).application(),
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
-            uvicorn.Server(config).run(sockets=[listener])
+            run(Application(shelf).application(), bound, grace=1)
         return 0
 
 

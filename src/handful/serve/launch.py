@@ -44,7 +44,7 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None) -> None:
+def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None, grace: int = GRACE) -> None:
     """Serve until SIGINT or SIGTERM, then finish what was accepted."""
     config = uvicorn.Config(
         app,
@@ -57,7 +57,7 @@ def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None) -> Non
         server_header=False,
         proxy_headers=False,
         limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=grace,
     )
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has stopped
         signal.signal(number, lambda *_: None)

@@ -7,7 +7,7 @@ const LISTED = 8;
 
 export function quality(project) {
   const body = h("div", { class: "stack" });
-  const node = h("section", { class: "quality card", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), body);
+  const node = h("section", { class: "quality card", id: "quality", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), body);
   const render = () => {
     const { state } = project;
     const tested = state.estimate && state.estimate.accuracy !== null;

@@ -50,6 +50,7 @@ function bar(project) {
   const redo = iconButton("Redo", "redo", () => project.act("redo"));
   const embedding = button("", "chip", () => chooseEmbedding(project), { class: "button chip" });
   const saved = h("span", { class: "saved", role: "status" });
+  const score = h("a", { class: "score", href: "#quality" });
   const render = () => {
     const { state } = project;
     if (document.activeElement !== name) name.value = state.name;
@@ -60,6 +61,10 @@ function bar(project) {
     redo.title = state.redo ? `Redo: ${state.redo} (Ctrl-Shift-Z)` : "Nothing to redo";
     embedding.lastElementChild.textContent = state.embedding.active || "embedding";
     embedding.setAttribute("aria-label", `Embedding: ${state.embedding.active || "chosen with the first images"}. Change it`);
+    const accuracy = state.estimate?.accuracy ?? null;
+    score.hidden = accuracy === null;
+    score.textContent = accuracy === null ? "" : percent(accuracy);
+    score.setAttribute("aria-label", `${score.textContent} right. How good it is`);
     saved.replaceChildren(...(project.alive ? [icon("check"), "Saved"] : ["Not connected"]));
     saved.classList.toggle("bad", !project.alive);
   };
@@ -73,6 +78,7 @@ function bar(project) {
     h("h1", { class: "hidden" }, "handful studio"),
     name,
     saved,
+    score,
     h("span", { class: "grow" }),
     undo,
     redo,

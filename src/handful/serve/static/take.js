@@ -18,7 +18,7 @@ export function takeAway(project) {
     h("h3", {}, "From Python"),
     snippet(["from handful import FewShotClassifier", `clf = FewShotClassifier.load("${file}.handful")`, 'print(clf.predict(["photo.jpg"]))']),
     h("h3", {}, "Over HTTP"),
-    snippet([`handful serve ${file}.handful --port 8000`, "curl -F image=@photo.jpg http://127.0.0.1:8000/predict"]),
+    snippet([`handful serve ${file}.handful`, `curl -F image=@photo.jpg http://127.0.0.1:8000/models/${file}/predict`]),
   );
 }
 

@@ -3,7 +3,7 @@ import { frame, watch } from "./camera.js";
 import { button, h, hue, icon, percent, toast } from "./dom.js";
 import { chosenFiles, dropZone } from "./files.js";
 
-const SHOWN = 6;
+const SHOWN = 4;
 
 export function tray(project) {
   let current = null;
@@ -11,6 +11,7 @@ export function tray(project) {
   let address = null;
   const stage = h("div", { class: "stage" });
   const verdict = h("div", { class: "verdict", "aria-live": "polite" });
+  const reasons = h("div", { class: "verdict" });
   const slider = h("input", { type: "range", min: "0", step: "1", id: "reject" });
   const caption = h("span", { class: "soft" });
   const strict = h("div", { class: "strict" }, h("label", { for: "reject" }, "None of these"), slider, caption);
@@ -22,6 +23,7 @@ export function tray(project) {
     stage,
     verdict,
     strict,
+    reasons,
   );
 
   const idle = () => h("div", { class: "drop-hint" }, project.state.estimate ? "Drop or paste an image it has not seen" : "Here you try it, once it knows two classes");
@@ -73,6 +75,7 @@ export function tray(project) {
   function show() {
     if (!current) {
       verdict.replaceChildren();
+      reasons.replaceChildren();
       return;
     }
     const { shares, thresholds } = project.state.rejection;
@@ -89,8 +92,11 @@ export function tray(project) {
     verdict.replaceChildren(
       h("p", { class: foreign ? "answer foreign" : "answer", id: "answer" }, foreign ? "None of these" : best.label, h("span", { class: "soft" }, foreign ? ` nearest is ${best.label}` : ` ${percent(best.probability)}`)),
       h("ul", { class: foreign ? "bars faded" : "bars" }, ...bars),
-      near.length ? h("div", {}, h("h3", {}, "Nearest examples"), h("ul", { class: "near" }, ...near)) : null,
-      live ? null : h("div", {}, h("h3", {}, "Teach it"), h("div", { class: "moves" }, ...teach)),
+    );
+    reasons.replaceChildren(
+      ...[near.length ? h("div", {}, h("h3", {}, "Nearest examples"), h("ul", { class: "near" }, ...near)) : null,
+        live ? null : h("div", {}, h("h3", {}, "Teach it"), h("div", { class: "moves" }, ...teach)),
+      ].filter(Boolean),
     );
   }
 
