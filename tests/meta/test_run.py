@@ -1,0 +1,91 @@
+"""A run's folder: what it holds, what it refuses, and going on as if nothing had happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from handful.data.table import Benchmark
+from handful.errors import CheckpointError, InvalidOptionError
+from handful.meta.config import Plan, Recipe
+from handful.meta.run import Run, build, load_model, read_recipe, score_name, validation_queries
+
+RECIPE = Recipe(
+    data="tiny",
+    width="32C",
+    learner="protonet",
+    way=3,
+    images_per_class=4,
+    max_shot=2,
+    plan=Plan(episodes=4, validate_every=2, patience=0),
+    val_episodes=3,
+    val_ways=(3,),
+    val_shots=(1,),
+    val_query=2,
+)
+
+
+def test_a_finished_run_holds_recipe_log_and_checkpoints(tmp_path: Path, tiny: Benchmark) -> None:
+    run = Run(tmp_path, RECIPE, tiny)
+    run.start()
+    assert len(list(run.train())) == 4
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"recipe.json", "log.jsonl", "last.safetensors", "best-mean.safetensors", "best-1-shot.safetensors"} <= names
+    assert read_recipe(tmp_path) == RECIPE
+    logged = [json.loads(line)["episode"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert logged[-1] == 4
+    with pytest.raises(InvalidOptionError, match="--resume"):
+        Run(tmp_path, RECIPE, tiny).start()
+    with pytest.raises(CheckpointError, match="7-shot"):
+        load_model(tmp_path, "7-shot")
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, tiny: Benchmark) -> None:
+    whole, parts = Run(tmp_path / "whole", RECIPE, tiny), Run(tmp_path / "parts", RECIPE, tiny)
+    whole.start()
+    list(whole.train())
+    parts.start()
+    steps = parts.train()
+    next(steps)
+    steps.close()
+    again = Run(tmp_path / "parts", RECIPE, tiny)
+    again.resume()
+    assert again.state.episode == 1
+    list(again.train())
+    ours, theirs = again.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_files_of_two_runs_are_not_mixed(tmp_path: Path, tiny: Benchmark) -> None:
+    run = Run(tmp_path, RECIPE, tiny)
+    run.start()
+    steps = run.train()
+    next(steps)
+    steps.close()
+    with pytest.raises(CheckpointError, match=r"last\.safetensors"):
+        Run(tmp_path, dataclasses.replace(RECIPE, seed=1), tiny).resume()
+
+
+def test_a_model_follows_the_seed_of_its_recipe_and_leaves_global_randomness_alone() -> None:
+    before = torch.get_rng_state()
+    first, same, other = (build(dataclasses.replace(RECIPE, seed=seed), (1, 28, 28)) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    weights = [next(model.embedding.parameters()) for model in (first, same, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_scores_are_named_by_shots_and_further_ways() -> None:
+    recipe = dataclasses.replace(RECIPE, val_ways=(5, 20))
+    assert [score_name(recipe, way, 5) for way in recipe.val_ways] == ["5-shot", "20-way-5-shot"]
+
+
+def test_validation_without_a_number_of_queries_keeps_the_size_of_a_training_episode() -> None:
+    recipe = dataclasses.replace(RECIPE, val_query=0)  # episodes of 12 images
+    assert validation_queries(RECIPE, 3, 1, 20) == 2
+    assert validation_queries(recipe, 2, 1, 20) == 5
+    assert validation_queries(recipe, 2, 1, 4) == 3
