@@ -380,5 +380,9 @@ def test_inspect_writes_a_page_that_shows_what_to_do(
     assert "wrong <b>" not in page
     assert page.count("<img") == 17 + 1  # every example, and the suspect once more
     assert "More images of these classes would help most" in page
+    assert 'data-example="16"' in page
+    assert '<button data-examples="16">1</button>' in page  # the cell of bars taken for crosses
+    assert "wrong &lt;b&gt;.<wbr>png</code>" in page  # its path, to be copied
+    assert "<dialog" in page
     handful("inspect", file, "-o", tmp_path / "b.html", "--unlabelled", folder, "--suggest", "3")
     assert "Of 17 unlabelled images" in (tmp_path / "b.html").read_text()

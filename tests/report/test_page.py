@@ -63,7 +63,7 @@ PARTS = {
     "tiles": tiles([(EVIL, EVIL)]),
     "thumbs": thumbs([Thumb(b"x", EVIL, EVIL, marked=True, small=True), Thumb(b"", EVIL)]),
     "groups": groups([Group(EVIL, EVIL, [Thumb(b"x", EVIL)])]),
-    "shades": shades([EVIL, "b"], [[3, 1], [0, 0]]),
+    "shades": shades([EVIL, "b"], [[3, 1], [0, 0]], {(0, 1): [EVIL]}),
 }
 
 

@@ -2,143 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
 
+from handful.classifier.answers import Estimate
 from handful.classifier.classifier import FewShotClassifier
 from handful.classifier.examples import State
-from handful.classifier.explain import confusion_matrix, confusions, suspects
-from handful.classifier.inputs import Picture, thumbnail
+from handful.classifier.inputs import Picture, count_of, thumbnail
 from handful.report.page import Group, Thumb, code, groups, heading, page, paragraph, shades, thumbs, tiles
 
 SHOWN = 14
-"""Examples of a class to show."""
-SUSPECTS = 12
+"""Examples of a class to show, at least; those that are taken for another class are all shown."""
+DOUBTFUL = 12
 LARGEST_TABLE = 40
 
 
 def inspection_page(clf: FewShotClassifier, name: str, unlabelled: Sequence[Picture] = (), k: int = 12) -> str:
     """The HTML page of a classifier; with unlabelled pictures, also which of them to label next."""
-    state, estimate = clf.state_, clf.score_estimate_
+    state, estimate = clf.state_, clf.estimate()
+    score = estimate.score
     facts = [
-        (f"{100 * estimate.accuracy:.1f}%" if estimate.examples else "unknown", "accuracy by leave-one-out"),
-        (_interval(estimate.low, estimate.high) if estimate.examples else "-", "95% interval"),
+        (f"{100 * score.accuracy:.1f}%" if score.examples else "unknown", "accuracy by leave-one-out"),
+        (f"{100 * score.low:.0f} to {100 * score.high:.0f}%" if score.examples else "-", "95% interval"),
         (str(len(state.classes)), "classes"),
         (str(len(state.codes)), "examples"),
-        (clf.embedding_.partition(" ")[0], "embedding"),
     ]
-    parts = [tiles(facts), paragraph(_meaning(state, estimate.examples, estimate.exact))]
-    parts += (
-        _suspect_part(state) + _advice_part(clf, state, unlabelled, k) + _class_part(state) + _confusion_part(state)
-    )
+    taken = _taken_for(state)
+    parts = [tiles(facts), paragraph(_meaning(estimate))]
+    parts += _doubtful_part(state, estimate) + _advice_part(clf, estimate, unlabelled, k)
+    parts += _class_part(state, estimate, taken) + _confusion_part(estimate, taken)
     parts += [heading("What to type"), code(_commands(name))]
-    lead = f"A {clf.learner} classifier of {len(state.classes)} classes, lambda {clf.lam_:.3g}, scale {clf.scale_:.3g}."
-    return page(name, lead, parts)
+    lead = f"{count_of(len(state.classes), 'class')}, {clf.learner} on {clf.embedding_}, lambda {clf.lam_:.3g}."
+    return page(name, lead, parts, viewer=True)
 
 
-def _meaning(state: State, held: int, exact: bool) -> str:
-    if not held:
+def _taken_for(state: State) -> Mapping[tuple[int, int], list[str]]:
+    """The held-out examples by their class and the one that they are taken for."""
+    cells: dict[tuple[int, int], list[str]] = {}
+    for index in state.held_out:
+        guess = int(state.held_out_scores[index].argmax())
+        cells.setdefault((int(state.codes[index]), guess), []).append(str(index))
+    return cells
+
+
+def _meaning(estimate: Estimate) -> str:
+    score = estimate.score
+    if not score.examples:
         return "Every class has one example only, so none can be held out to test the rest. Add a second to some class."
-    alone = len(state.codes) - held
-    how = "refitting without it, exactly" if exact else "refitting without it, to first order"
-    note = f" {alone} examples are the only ones of their class and could not be held out." if alone else ""
+    how = "exactly" if score.exact else "to first order"
+    alone = sum(not each.tested for each in estimate.classes)
+    note = f" {count_of(alone, 'class')} could not be tested, with one image only." if alone else ""
     return (
-        f"Each of {held} examples was predicted by all others, which equals {how}. A class loses one of its few "
-        f"examples in that test, so the true accuracy tends to be a little higher.{note}"
+        f"Each of {count_of(score.examples, 'example')} was predicted by all others, which equals fitting without it, "
+        f"{how}. Click a picture to see it large with its path.{note}"
     )
 
 
-def _suspect_part(state: State) -> list[Markup]:
-    found = suspects(state)[:SUSPECTS]
+def _thumb(state: State, index: int, text: str = "", marked: bool = False, small: bool = False) -> Thumb:
+    source = state.sources[index]
+    path = source.name or f"example {index}"
+    return Thumb(source.thumbnail, text, path, marked, small, str(index), path)
+
+
+def _doubtful_part(state: State, estimate: Estimate) -> list[Markup]:
+    found = estimate.doubtful[:DOUBTFUL]
     if not found:
-        return [heading("Suspicious labels"), paragraph("None: all held-out examples agree with their labels.")]
+        return [heading("Doubtful labels"), paragraph("None: no label looks wrong.")]
     pictures = [
-        Thumb(
-            state.sources[each.index].thumbnail,
-            f"{each.label}? looks like {each.looks_like}",
-            f"{each.name or f'example {each.index}'}: its label has {100 * each.probability:.1f}%",
+        _thumb(
+            state,
+            each.index,
+            f"{each.label}? Looks like {each.looks_like}, {100 * each.probability:.0f}% sure",
             marked=True,
         )
         for each in found
     ]
-    text = "All other examples contradict these labels. Each is wrong, or shows what its class still lacks."
-    return [heading("Suspicious labels"), paragraph(text), thumbs(pictures)]
+    more = f" The first {DOUBTFUL} of {len(estimate.doubtful)}." if len(estimate.doubtful) > DOUBTFUL else ""
+    text = f"All other examples contradict these labels. Each is wrong, or shows what its class still lacks.{more}"
+    return [heading("Doubtful labels"), paragraph(text), thumbs(pictures)]
 
 
-def _advice_part(clf: FewShotClassifier, state: State, unlabelled: Sequence[Picture], k: int) -> list[Markup]:
+def _advice_part(clf: FewShotClassifier, estimate: Estimate, unlabelled: Sequence[Picture], k: int) -> list[Markup]:
     parts = [heading("What to label next")]
     if unlabelled:
-        images = [each.name if each.content is None else each.content for each in unlabelled]
-        chosen = clf.suggest(images, k)
-        guesses = clf.predict([images[i] for i in chosen])
+        chosen = [int(each) for each in clf.suggest(list(unlabelled), k)]
+        guesses = clf.predict([unlabelled[i] for i in chosen])
         pictures = [
-            Thumb(thumbnail(unlabelled[i], unlabelled[i].read()), f"{guess}?", unlabelled[i].name)
+            Thumb(
+                thumbnail(unlabelled[i], unlabelled[i].read()),
+                f"{guess}?",
+                unlabelled[i].name,
+                key=f"new{i}",
+                path=unlabelled[i].name,
+            )
             for i, guess in zip(chosen, guesses, strict=True)
         ]
-        text = f"Of {len(unlabelled)} unlabelled images, the labels of these would take most doubt from all others:"
+        text = f"Of {count_of(len(unlabelled), 'unlabelled image')}, labelling these first:"
         return [*parts, paragraph(text), thumbs(pictures)]
-    counts, right = state.counts, np.diagonal(confusion_matrix(state))
-    recall = np.where(counts > 1, right / counts, 0.5)
-    needy = sorted(range(len(counts)), key=lambda c: (counts[c] > 1, recall[c], counts[c]))[:5]
-    told = ", ".join(f"{state.classes[c]} ({_recall(state, c)})" for c in needy)
-    text = (
-        f"More images of these classes would help most: {told}. With --unlabelled FOLDER this page names the very "
-        f"images."
-    )
+    if not estimate.needs:
+        return [*parts, paragraph("Every class was recognised whenever it was tested. Add harder images of each.")]
+    told = "; ".join(f"{each.label} ({count_of(each.images, 'image')}: {each.reason})" for each in estimate.needs)
+    text = f"More images of these classes would help most: {told}. With --unlabelled FOLDER this page names images."
     return [*parts, paragraph(text)]
 
 
-def _class_part(state: State) -> list[Markup]:
-    doubtful = {each.index for each in suspects(state)}
+def _class_part(state: State, estimate: Estimate, taken: Mapping[tuple[int, int], list[str]]) -> list[Markup]:
+    doubtful = {each.index for each in estimate.doubtful}
+    wrong = {int(key) for (row, column), keys in taken.items() if row != column for key in keys}
     rows = []
-    for number, label in enumerate(state.classes):
-        members = np.flatnonzero(state.codes == number)
-        pictures = [
-            Thumb(
-                state.sources[i].thumbnail,
-                title=state.sources[i].name or f"example {i}",
-                marked=int(i) in doubtful,
-                small=True,
-            )
-            for i in members[:SHOWN]
-        ]
-        more = f", {len(members) - SHOWN} not shown" if len(members) > SHOWN else ""
-        rows.append(Group(str(label), f"{_recall(state, number)}{more}", pictures))
+    for number, each in enumerate(estimate.classes):
+        members = [int(i) for i in np.flatnonzero(state.codes == number)]
+        first = sorted(members, key=lambda index: index not in wrong)
+        shown = first[: max(SHOWN, sum(index in wrong for index in members))]
+        pictures = [_thumb(state, index, marked=index in doubtful, small=True) for index in shown]
+        tested = f", {each.right:g} of {each.tested} right when held out" if each.tested else ""
+        more = f", {len(members) - len(shown)} not shown" if len(members) > len(shown) else ""
+        rows.append(Group(str(each.label), f"{count_of(each.images, 'image')}{tested}{more}", pictures))
     return [heading("Classes"), groups(rows)]
 
 
-def _confusion_part(state: State) -> list[Markup]:
-    found = confusions(state)
-    if not found:
+def _confusion_part(estimate: Estimate, taken: Mapping[tuple[int, int], list[str]]) -> list[Markup]:
+    if not estimate.confusions:
         return []
-    pairs = "; ".join(f"{each.label} for {each.taken_for} ({each.count})" for each in found[:5])
+    pairs = "; ".join(f"{each.label} for {each.taken_for} ({each.count})" for each in estimate.confusions[:5])
     parts = [heading("Confusion"), paragraph(f"Most often taken for each other: {pairs}.")]
-    if len(state.classes) > LARGEST_TABLE:
+    if len(estimate.classes) > LARGEST_TABLE:
         return parts
-    counts = [[int(count) for count in row] for row in confusion_matrix(state)]
-    text = "Rows are labels, columns what the held-out examples were taken for."
-    return [*parts, paragraph(text), shades([str(label) for label in state.classes], counts)]
-
-
-def _recall(state: State, number: int) -> str:
-    n = int(state.counts[number])
-    if n == 1:
-        return "1 image"
-    right = int(confusion_matrix(state)[number, number])
-    return f"{n} images, {right} right when held out"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{100 * low:.0f} to {100 * high:.0f}%"
+    text = "Rows are labels, columns what the held-out examples were taken for. Click a number to see them."
+    names = [str(each.label) for each in estimate.classes]
+    wrong = {cell: keys for cell, keys in taken.items() if cell[0] != cell[1]}
+    return [*parts, paragraph(text), shades(names, estimate.confusion, wrong)]
 
 
 def _commands(name: str) -> list[str]:
     file = Path(name).name
     return [
-        f"handful predict {file} IMAGES...                # labels; --json, --csv, --reject",
-        f"handful add {file} IMAGES... --label NAME       # learn more, also new classes",
-        f"handful forget {file} --images IMAGES...        # unlearn, exactly; or --label NAME",
+        f"handful predict {file} IMAGES...            # labels; --top 3, --reject, --move-to",
+        f"handful test {file} FOLDER                  # accuracy on labelled images",
+        f"handful add {file} IMAGES... --label NAME   # learn more, also new classes",
+        f"handful forget {file} --images IMAGES...    # unlearn, exactly; or --label NAME",
     ]

@@ -7,7 +7,8 @@ that reaches a template is escaped.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,6 +35,10 @@ class Thumb:
     title: str = ""
     marked: bool = False
     small: bool = False
+    key: str = ""
+    """Names the picture within the page, so that it opens large, alone or from a table of counts."""
+    path: str = ""
+    """Where the image is: shown to be copied."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,19 @@ def groups(rows: Sequence[Group]) -> Markup:
     return _part("groups", rows)
 
 
-def shades(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:
-    """A square table of counts, each shaded by its share of the row: the diagonal in blue, all else in red."""
-    return _part("shades", names, counts)
+def shades(
+    names: Sequence[str], counts: Sequence[Sequence[int]], examples: Mapping[tuple[int, int], Sequence[str]]
+) -> Markup:
+    """A square table of counts, each shaded by its share of the row: the diagonal in blue, all else in red.
+
+    `examples` gives the keys of the pictures that a cell opens, by row and column.
+    """
+    return _part("shades", names, counts, examples)
 
 
-def page(title: str, lead: str, parts: Sequence[Markup]) -> str:
-    """The whole document."""
-    return _templates().get_template("page.html").render(title=title, lead=lead, parts=parts)
+def page(title: str, lead: str, parts: Sequence[Markup], viewer: bool = False) -> str:
+    """The whole document; with a `viewer`, pictures that have a key open large."""
+    return _templates().get_template("page.html").render(title=title, lead=lead, parts=parts, viewer=viewer)
 
 
 @cache
@@ -108,7 +118,13 @@ def _templates() -> Environment:
         keep_trailing_newline=True,
     )
     templates.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    templates.filters["breakable"] = _breakable
     return templates
+
+
+def _breakable(text: str) -> Markup:
+    """A name that may be broken after what separates its words."""
+    return Markup("<wbr>").join(Markup.escape(word) for word in re.split(r"(?<=[_\-/\\.,])", str(text)) if word)
 
 
 def _part(name: str, *arguments: Any) -> Markup:
