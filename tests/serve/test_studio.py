@@ -312,3 +312,17 @@ def test_an_update_touches_only_what_changed() -> None:
 
 def test_a_project_name_makes_a_plain_file_name() -> None:
     assert file_name("Birds of the garden") == "birds-of-the-garden"
+
+
+@pytest.mark.parametrize("content", [None, b"not a classifier"])
+def test_a_bad_source_is_one_line_and_makes_no_project(
+    tmp_path: Path, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from handful.cli import main
+
+    source = tmp_path / "odd.handful"
+    if content is not None:
+        source.write_bytes(content)
+    assert main(["studio", str(source), "--projects", str(tmp_path / "projects"), "--no-browser"]) == 2
+    assert capsys.readouterr().err.startswith("handful: ")
+    assert Shelf(tmp_path / "projects").list() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,6 +77,7 @@ class Session:
         self._before: float | None = None
         self._last_batch = ""
         self._revision = 0
+        self._token = secrets.token_hex(4)
         project.sweep()
         self._activate()
         self._worker = threading.Thread(target=self._work, name="studio", daemon=True)
@@ -304,8 +306,9 @@ class Session:
             self._features |= self.project.features(self._embedder(self._active).digest, back)
         labels = {i: v["label"] for i, v in items.items() if v["label"] is not None and i in self._features}
         names = {item: value["name"] for item, value in items.items()}
-        self._model = learnt(self._model, labels, self._features, names)
-        self._shown = None if self._model is None else shown(self._model)
+        before, self._model = self._model, learnt(self._model, labels, self._features, names)
+        if self._model is not before or self._model is None:
+            self._shown = None if self._model is None else shown(self._model)
         self._revision += 1
 
     def _accuracy(self) -> float | None:
@@ -320,6 +323,7 @@ class Session:
             pile = [item for item, value in items.items() if value["label"] is None]
             ready = {item: self._features[item] for item in pile if item in self._features}
             return {
+                "session": self._token,
                 "revision": self._revision,
                 "id": self.project.identity,
                 "name": self.project.name,

@@ -49,7 +49,7 @@ export class Project extends EventTarget {
   }
 
   take(state) {
-    if (this.state && state.revision < this.state.revision && state.id === this.state.id && this.alive) return;
+    if (this.state && state.session === this.state.session && state.revision < this.state.revision) return;
     this.state = state;
     this.items = new Map(state.items.map((item) => [item.id, item]));
     this.order = new Map(state.classes.map((each, index) => [each.name, index]));
