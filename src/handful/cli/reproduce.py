@@ -202,11 +202,11 @@ class Reproduce:
         from handful.paper.cost import duration
         from handful.paper.table4 import ROWS, time_rows, write_timing
 
-        rows = tuple(
-            row for row in ROWS if not self.only or any(word.lower() in row.label.lower() for word in self.only)
-        )
+        rows = [row for row in ROWS if not self.only or any(word.lower() in row.lower() for word in self.only)]
         if not rows:
-            raise InvalidOptionError(f"No row of table4 matches. Its rows: {', '.join(row.label for row in ROWS)}.")
+            raise InvalidOptionError(
+                f"No row of table4 contains {' or '.join(self.only)}. Its rows: {', '.join(ROWS)}."
+            )
         seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
         if self.dry_run:
             _say(f"Table 4: {len(rows)} rows, on noise images: no data set is needed. Scaled up from a few episodes:")

@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from handful import data
 from handful.data.table import Benchmark, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.errors import DataError, InvalidOptionError
+from handful.errors import InvalidOptionError
 from handful.meta.completeness import complete_at
 from handful.meta.config import Recipe
 from handful.meta.evaluate import evaluate
@@ -31,7 +30,7 @@ from handful.paper.experiments import EXPERIMENTS
 from handful.paper.jobs import Job, Standing, standing
 from handful.paper.recipes.settings import NEAREST
 from handful.paper.report import Block, Lines, markdown, write_files
-from handful.paper.reproduce import Options, plan_cells
+from handful.paper.reproduce import Options, load_data, plan_cells
 
 SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1, 28, 28)}
 IMAGES = {"mini-imagenet": (64, 16, 600), "cifar-fs": (64, 16, 600), "omniglot": (4112, 688, 20)}
@@ -306,20 +305,13 @@ def price_all(options: Options, words: tuple[str, ...], say: Callable[[str], Non
     if not costs:
         raise InvalidOptionError(f"No recipe's name contains {' or '.join(words)}. `handful recipes` lists them.")
     groups = sorted((tuple(jobs.values()) for jobs in costs.values()), key=lambda jobs: jobs[0].name)
-    benchmarks = {name: _benchmark(name) for name in {jobs[0].recipe.data for jobs in groups}}
+    benchmarks, _ = load_data(jobs[0] for jobs in groups)
     priced = []
     for number, jobs in enumerate(groups, 1):
-        cost = estimate(jobs[0], benchmarks[jobs[0].recipe.data])
+        cost = estimate(jobs[0], benchmarks.get(jobs[0].recipe.data))
         priced.append(Priced(jobs, cost))
         say(f"[{number}/{len(groups)}] {jobs[0].name}: {cost.update:.3g} s per update, {duration(cost.whole)} in all")
     return priced
-
-
-def _benchmark(name: str) -> Benchmark | None:
-    try:
-        return data.load(name)
-    except DataError:
-        return None
 
 
 def write_estimates(priced: list[Priced], out: Path, command: str) -> list[Path]:

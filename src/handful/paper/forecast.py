@@ -11,16 +11,14 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from handful import data
-from handful.data.table import Benchmark
-from handful.errors import DataError, HandfulError
+from handful.errors import HandfulError
 from handful.meta.config import Recipe
 from handful.meta.run import build
 from handful.paper.cost import ADAPTING, GPU_FLOPS, IMAGES, SHAPES, Estimate, cost_of, duration, effort, estimate
 from handful.paper.experiments import Experiment
 from handful.paper.jobs import Job, standing
 from handful.paper.recipes.settings import NEAREST
-from handful.paper.reproduce import Options, Planned, plan_cells, why_not
+from handful.paper.reproduce import Options, Planned, load_data, plan_cells, why_not
 
 SECONDS = 30.0
 """Time that a dry run spends on measurements; runs whose turn has not come by then are scaled from those timed."""
@@ -30,17 +28,10 @@ class Prices:
     """Quick estimates of runs, one for each distinct cost, as far as the time allows; the rest is scaled from them."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        self.benchmarks: dict[str, Benchmark] = {}
-        self.missing: dict[str, str] = {}
-        """What to type for each data set that is not there."""
         jobs = sorted(jobs, key=_expense)  # cheap ones first in case time runs out, and one of each learner before all
         first = {job.recipe.learner: job.key for job in reversed(jobs)}
         jobs.sort(key=lambda job: job.key != first[job.recipe.learner])
-        for name in dict.fromkeys(job.recipe.data for job in jobs):
-            try:
-                self.benchmarks[name] = data.load(name)
-            except DataError as error:
-                self.missing[name] = str(error)
+        self.benchmarks, self.missing = load_data(jobs)
         self.known: dict[tuple[object, ...], Estimate] = {}
         end = time.perf_counter() + SECONDS
         for job in jobs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -112,20 +112,26 @@ def _cells(row: Row, column: Column, index: int, options: Options) -> list[Plann
     return planned
 
 
-def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], dict[str, str]]:
-    """The data sets that are there, checked; and for those that are not, what to type."""
-    sources: dict[str, Source] = {}
+def load_data(jobs: Iterable[Job]) -> tuple[dict[str, Benchmark], dict[str, str]]:
+    """The data sets of these runs that are there, by name; and for those that are not, what to type."""
+    found: dict[str, Benchmark] = {}
     missing: dict[str, str] = {}
-    for name in dict.fromkeys(each.recipe.data for _, own in planned for each in own):
+    for name in dict.fromkeys(each.recipe.data for each in jobs):
         try:
-            benchmark = data.load(name)
+            found[name] = data.load(name)
         except DataError as error:
             missing[name] = str(error)
-            say(f"{name}: {error}")
-            continue
+    return found, missing
+
+
+def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], dict[str, str]]:
+    """The data sets that are there, checked; and for those that are not, what to type."""
+    found, missing = load_data(each for _, own in planned for each in own)
+    for name, reason in missing.items():
+        say(f"{name}: {reason}")
+    for benchmark in found.values():
         check_splits(benchmark)
-        sources[name] = Source(benchmark, content_hash(benchmark))
-    return sources, missing
+    return {name: Source(benchmark, content_hash(benchmark)) for name, benchmark in found.items()}, missing
 
 
 def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]:

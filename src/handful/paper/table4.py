@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import torch
 
 from handful.data.table import ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
-from handful.meta.config import Option, Recipe
+from handful.meta.config import Recipe
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
 from handful.meta.manifest import machine, now, versions
@@ -27,7 +27,6 @@ from handful.meta.model import FewShotModel
 from handful.meta.run import build
 from handful.paper.plots import OURS, PAPER, panels, svg
 from handful.paper.published import SOURCE, TABLE_4
-from handful.paper.recipes.settings import Width
 from handful.paper.report import NONE, Block, Lines, Shown, html, markdown, write_files
 from handful.report.page import Picture
 
@@ -42,24 +41,15 @@ UNIT = "R2-D2 (32C)"
 HEAD = ("Method", "paper", "by episode", "images once", "paper, ratio", "ours, ratio", "timed")
 
 
-@dataclass(frozen=True)
-class TimedRow:
-    """A row of table 4: which model."""
-
-    label: str
-    learner: str
-    width: Width
-    options: dict[str, Option]
-
-
-ROWS = (
-    TimedRow("R2-D2", "r2d2", "wide", {}),
-    TimedRow("R2-D2 (64C)", "r2d2", "64C", {}),
-    TimedRow("MAML (32C)", "maml", "32C", {"way": 5, "test_steps": 10, "statistics": "batch"}),
-    TimedRow("LR-D2, one against the rest, 1 iteration (32C)", "lrd2", "32C", {"steps": 1}),
-    TimedRow("R2-D2 (32C)", "r2d2", "32C", {}),
-    TimedRow("Proto nets (32C)", "protonet", "32C", {}),
-)
+ROWS = {
+    "R2-D2": Recipe(width="wide"),
+    "R2-D2 (64C)": Recipe(width="64C"),
+    "MAML (32C)": Recipe(width="32C", learner="maml", options={"way": 5, "test_steps": 10, "statistics": "batch"}),
+    "LR-D2, one against the rest, 1 iteration (32C)": Recipe(width="32C", learner="lrd2", options={"steps": 1}),
+    "R2-D2 (32C)": Recipe(width="32C"),
+    "Proto nets (32C)": Recipe(width="32C", learner="protonet"),
+}
+"""The model of each row."""
 
 
 @dataclass(frozen=True)
@@ -104,22 +94,18 @@ def noise_images(seed: int = 0) -> ClassDataset:
 
 
 def time_rows(
-    rows: tuple[TimedRow, ...],
-    seconds: float,
-    say: Callable[[str], None],
-    episodes: int = EPISODES,
-    both: bool = True,
+    labels: Iterable[str], seconds: float, say: Callable[[str], None], episodes: int = EPISODES, both: bool = True
 ) -> list[TimedResult]:
     """Time the rows for at most this many seconds each way, or only by episode, and report each."""
     dataset = noise_images()
     found = []
-    for row in rows:
-        model = build(Recipe(width=row.width, learner=row.learner, options=row.options), dataset.image_shape).eval()
-        once = None if row.learner == "maml" or not both else _images_once(model, dataset, seconds, episodes)
-        result = TimedResult(row.label, TABLE_4[row.label], _by_episode(model, dataset, seconds, episodes), once)
-        images_once = f"; images once {_said(result.images_once)}" if both else ""
-        say(f"{row.label}: by episode {_said(result.by_episode)}{images_once}")
-        found.append(result)
+    for label in labels:
+        model = build(ROWS[label], dataset.image_shape).eval()
+        shared = both and ROWS[label].learner != "maml"
+        once = _images_once(model, dataset, seconds, episodes) if shared else None
+        found.append(TimedResult(label, TABLE_4[label], _by_episode(model, dataset, seconds, episodes), once))
+        images_once = f"; images once {_said(once)}" if both else ""
+        say(f"{label}: by episode {_said(found[-1].by_episode)}{images_once}")
     return found
 
 
