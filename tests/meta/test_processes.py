@@ -8,14 +8,28 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from handful.data.table import Benchmark
+from handful.embeddings import conv4
+from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import InvalidOptionError
+from handful.learners import R2D2, BaseLearner, Predictor, ProtoNet
 from handful.meta.checkpoint import read_checkpoint
+from handful.meta.config import Plan
 from handful.meta.engine import Engine
+from handful.meta.evaluate import evaluate
+from handful.meta.features import embed_pool
+from handful.meta.model import FewShotModel
+from handful.meta.planner import Route
+from handful.meta.state import TrainingState
 from handful.meta.steps import Branch, grown, joined
+from handful.meta.train import seeded, train
 from tests.meta import shared_run
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +100,88 @@ def test_statistics_of_the_whole_step_cannot_be_shared(tmp_path: Path) -> None:
     whole = replace(shared_run.RECIPE.plan, statistics="step")
     with pytest.raises(InvalidOptionError, match="cannot be shared"):
         Engine(rank=0, world=2).share(whole.parts, "passes per update")
+
+
+class Apart(Engine):
+    """A process that is shown only what it computed itself."""
+
+    def total(self, mine: torch.Tensor) -> torch.Tensor:
+        return mine
+
+
+def model_of(learner: BaseLearner) -> FewShotModel:
+    with seeded(0):
+        return FewShotModel(nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 5)), learner)
+
+
+def test_processes_embed_disjoint_batches_of_the_pool(tiny: Benchmark) -> None:
+    embedding = model_of(R2D2()).embedding
+    parts = [embed_pool(embedding, tiny.test, Apart(rank=rank, world=3), batch=7) for rank in range(3)]
+    whole = embed_pool(embedding, tiny.test, batch=7)
+    assert torch.equal(parts[0] + parts[1] + parts[2], whole)
+    assert all(0 < int((part != 0).any(1).sum()) < len(whole) for part in parts)
+
+
+@pytest.mark.parametrize(("learner", "route"), [(R2D2(), "auto"), (ProtoNet(), "episodes")])
+def test_processes_solve_disjoint_episodes(
+    tiny: Benchmark, learner: BaseLearner, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handful.meta.evaluate.MOST_EPISODES", 4)
+    monkeypatch.setattr("handful.meta.evaluate.CHUNK_BYTES", 1000)
+    model, episodes = model_of(learner), EpisodeSampler(tiny.test, FixedShots(3, 1, 2))
+    pool = embed_pool(model.embedding, tiny.test)
+    whole = evaluate(model, episodes, 12, route=route, pool=pool).accuracies
+    parts = [
+        evaluate(model, episodes, 12, engine=Apart(rank=rank, world=2), route=route, pool=pool).accuracies
+        for rank in range(2)
+    ]
+    assert torch.equal(parts[0] + parts[1], whole)
+    assert all(0 < float(part.sum()) < float(whole.sum()) for part in parts)
+
+
+def test_half_precision_is_for_the_embedding_alone(tiny: Benchmark) -> None:
+    seen = []
+
+    class Watched(ProtoNet):
+        def fit(self, support: torch.Tensor, targets: torch.Tensor) -> Predictor:
+            seen.append((support.dtype, torch.is_autocast_enabled("cpu")))
+            return super().fit(support, targets)
+
+    model = model_of(Watched())
+    kinds = []
+    model.embedding.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
+    sampler = EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+    next(train(model, sampler, Plan(episodes=1, validate_every=0), engine=Engine(precision="bf16")))
+    assert seen == [(torch.float32, False)]
+    assert kinds == [torch.bfloat16]
+
+
+def test_episodes_drawn_ahead_and_losses_read_seldom_change_no_bit(tiny: Benchmark) -> None:
+    plan, ends = Plan(episodes=12, episodes_per_step=2, validate_every=0), []
+    for engine in (Engine(), Engine(prefetch=2, read_every=4)):
+        model, sampler = model_of(ProtoNet()), EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+        steps = list(train(model, sampler, plan, engine=engine))
+        ends.append((model.state_dict(), [step.episode for step in steps], steps))
+    for name, value in ends[0][0].items():
+        assert torch.equal(value, ends[1][0][name]), name
+    assert [each[1] for each in ends] == [[2, 4, 6, 8, 10, 12], [8, 12]]
+    assert ends[1][2][0].loss == pytest.approx(sum(step.loss for step in ends[0][2][:4]) / 4)
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails where a value is read off a tensor, for which a program would wait until the device has computed it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.name() in ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::is_nonzero"):
+            raise AssertionError(f"{func.name()} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_step_waits_for_the_device_when_losses_are_read_seldom(tiny: Benchmark) -> None:
+    model, sampler = FewShotModel(conv4("32C", 1, dropout=0.1), R2D2()), EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+    state = TrainingState(model, Plan(episodes=12, episodes_per_step=2, clip=1.0, validate_every=0))
+    steps = train(model, sampler, state=state, engine=Engine(read_every=3))
+    next(steps)  # the optimiser makes its state in the first update
+    with pytest.raises(AssertionError, match="waits for the device"), NoWaiting():
+        next(steps)  # the loss is read here, at the end
+    assert state.episode == 12

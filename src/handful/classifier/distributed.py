@@ -8,6 +8,7 @@ order that depends on their numbers only: neither the number of workers nor the 
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,18 +72,31 @@ def cluster(scheduler: str) -> Iterator[Any]:
         yield client
 
 
-def summed(client: Any, task: Callable[[int], Any], count: int) -> Any:
-    """The sum of task(0), ..., task(count - 1), computed by workers and added up in a fixed order."""
-    starts = range(0, count, GROUP)
-    parts = [client.submit(_group, task, range(start, min(start + GROUP, count)), pure=False) for start in starts]
+def summed(client: Any, task: Callable[[Any, int], Any], given: Any, count: int) -> Any:
+    """The sum of task(given, 0), ..., task(given, count - 1), computed by workers and added up in a fixed order."""
+    shared, starts = _sent(client, given), range(0, count, GROUP)
+    parts = [
+        client.submit(_group, task, shared, range(start, min(start + GROUP, count)), pure=False) for start in starts
+    ]
     while len(parts) > 1:
         pairs = [client.submit(operator.add, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
         parts = [*pairs, *parts[2 * len(pairs) :]]
     return parts[0].result()
 
 
-def _group(task: Callable[[int], Any], numbers: range) -> Any:
-    return reduce(operator.add, map(task, numbers))
+def _sent(client: Any, given: Any) -> Any:
+    """A value that all tasks share: sent once, and again if the worker that holds it dies."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")
+        return client.submit(_same, given, pure=False)
+
+
+def _same(given: Any) -> Any:
+    return given
+
+
+def _group(task: Callable[[Any, int], Any], given: Any, numbers: range) -> Any:
+    return reduce(operator.add, (task(given, number) for number in numbers))
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,7 @@ def fit(
     """The ridge classifier of all blocks, with lambda, scale and accuracy by leave-one-out."""
     way, sample = len(blocks.classes), _sample(blocks)
     origin = sample.features.mean(0)
-    moments: Moments = summed(client, partial(_moments, blocks, origin), len(blocks))
+    moments: Moments = summed(client, partial(_moments, blocks), origin, len(blocks))
     counts = moments.y_sum.numpy()
     if way < 2 or (counts == 0).any():
         raise NotEnoughClassesError(f"Each of at least two classes needs examples, but {way} have {counts.min():g}.")
@@ -147,7 +161,7 @@ def fit(
         raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
     scores, codes = ridge.solved(strength).held_out(sample)
     scale = calibrate(scores, codes, RidgeHead.usual_scale).scale
-    right: _Right = summed(client, partial(_held_out, blocks, ridge.solved(strength)), len(blocks))
+    right: _Right = summed(client, partial(_held_out, blocks), ridge.solved(strength), len(blocks))
     score = estimate_score(np.arange(right.examples) < right.right)
     return LinearClassifier(blocks.classes, ridge.map(strength), scale, strength, score, embedding)
 
@@ -300,8 +314,9 @@ def predict_shards(model: LinearClassifier, blocks: Blocks, out: Path, client: A
     """Label and probability of every example of the blocks, one Parquet file per block; finished ones are kept."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"part-{number:06d}.parquet" for number in range(len(blocks))]
+    shared = _sent(client, model)
     tasks = [
-        client.submit(_predict_block, model, blocks, number, path, pure=False)
+        client.submit(_predict_block, shared, blocks, number, path, pure=False)
         for number, path in enumerate(paths)
         if not path.exists()
     ]

@@ -71,12 +71,13 @@ class Evaluate:
             shape = FixedShots(self.way, shot, self.query, self.within_group)
             sampler = EpisodeSampler(dataset, shape, self.seed)
             result = evaluate(model, sampler, self.episodes, engine=engine, memory=memory, pool=pool)
-            print(result, flush=True)
-            if self.verbose:
+            if engine.leads:
+                print(result, flush=True)
+            if self.verbose and engine.leads:
                 once = "" if pool is None else f" after embedding {len(pool):,} images once"
                 print(f"  {result.route}; {result.seconds:.2f} s{once}")
             results.append({"data": benchmark.name, "run": str(self.run_folder), **result.as_json()})
-        if self.json is not None:
+        if self.json is not None and engine.leads:
             write_atomically(self.json, json.dumps(results, indent=1).encode())
             print(f"Written to {self.json}")
         return 0

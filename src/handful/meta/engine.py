@@ -84,6 +84,10 @@ class Engine:
         """The context in which the embedding runs."""
         return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
+    def widened(self, features: Tensor) -> Tensor:
+        """What the embedding made in half precision, in float32, as solvers take it."""
+        return features.float() if self.precision == "bf16" else features
+
     def share(self, count: int, what: str) -> range:
         """This process's consecutive part of `count` pieces of work, which must divide evenly."""
         if count % self.world:

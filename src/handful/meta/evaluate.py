@@ -133,11 +133,11 @@ def _accuracies(
 
 
 def _by_episode(model: FewShotModel, sampler: EpisodeSampler, episodes: int, engine: Engine) -> Tensor:
-    values = torch.empty(episodes, dtype=torch.float64)
-    for index in range(episodes):
+    values = torch.zeros(episodes, dtype=torch.float64)
+    for index in range(engine.rank, episodes, engine.world):
         episode = sampler[index].to(engine.device)
         values[index] = accuracy(model(episode), episode.query.targets)
-    return values
+    return _of_all(values, engine)
 
 
 def from_pool(
@@ -159,11 +159,11 @@ def from_pool(
     position = _positions(sampler.dataset).to(pool.device)
     if kernel is None:
         reason = "features gathered for each episode: the learner needs more than inner products"
-        return _by_features(model.learner, sampler, episodes, pool, position), reason
+        return _by_features(model.learner, sampler, episodes, engine, pool, position), reason
     pool = kernel.feature_map(pool)
     work = _work(sampler, episodes, pool, memory)
     route, reason = cheapest(work) if route == "auto" else (route, f"{route}, as asked")
-    return _by_products(kernel, sampler, episodes, _products(route, pool, work), position), reason
+    return _by_products(kernel, sampler, episodes, engine, _products(route, pool, work), position), reason
 
 
 def from_chunks(model: FewShotModel, sampler: EpisodeSampler, episodes: int, engine: Engine, memory: int) -> Tensor:
@@ -189,26 +189,32 @@ def from_chunks(model: FewShotModel, sampler: EpisodeSampler, episodes: int, eng
 
 
 def _by_features(
-    learner: BaseLearner, sampler: EpisodeSampler, episodes: int, pool: Tensor, position: Tensor
+    learner: BaseLearner, sampler: EpisodeSampler, episodes: int, engine: Engine, pool: Tensor, position: Tensor
 ) -> Tensor:
-    values = torch.empty(episodes, dtype=torch.float64)
-    for start, count in _chunks(episodes, _gathered_at_once(sampler.rows(0, 1), pool)):
+    values = torch.zeros(episodes, dtype=torch.float64)
+    chunks = _chunks(episodes, _gathered_at_once(sampler.rows(0, 1), pool))
+    for start, count in chunks[engine.rank :: engine.world]:
         rows = sampler.rows(start, count)
         values[start : start + count] = _fit(learner, rows, pool, position[rows.rows.to(pool.device)]).cpu()
-    return values
+    return _of_all(values, engine)
+
+
+def _of_all(values: Tensor, engine: Engine) -> Tensor:
+    """Accuracies of all episodes, from those that this process and the others solved, 0 elsewhere."""
+    return engine.total(values.to(engine.device)).cpu() if engine.world > 1 else values
 
 
 def _by_products(
-    learner: KernelLearner, sampler: EpisodeSampler, episodes: int, products: Products, position: Tensor
+    learner: KernelLearner, sampler: EpisodeSampler, episodes: int, engine: Engine, products: Products, position: Tensor
 ) -> Tensor:
     norms = _norms(products.pool)
-    values = torch.empty(episodes, dtype=torch.float64)
+    values = torch.zeros(episodes, dtype=torch.float64)
     at_once = _solved_at_once(sampler.rows(0, 1))
-    for start, count in _chunks(episodes, products.at_once or at_once):
+    for start, count in _chunks(episodes, products.at_once or at_once)[engine.rank :: engine.world]:
         rows = sampler.rows(start, count)
         places = position[rows.rows.to(position.device)]
         values[start : start + count] = _solve(learner, rows, products, norms, places, at_once).cpu()
-    return values
+    return _of_all(values, engine)
 
 
 def _fit(learner: BaseLearner, rows: EpisodeRows, pool: Tensor, places: Tensor) -> Tensor:

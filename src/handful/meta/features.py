@@ -38,18 +38,26 @@ def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU
 def embed_rows(
     network: nn.Module, dataset: ClassDataset, rows: Tensor, engine: Engine = CPU, batch: int = BATCH
 ) -> Tensor:
-    """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient."""
+    """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient.
+
+    Processes share the batches, and each gets all features.
+    """
     features: Tensor | None = None
+    starts = range(0, len(rows), batch)
+    shared = len(starts) >= engine.world > 1
     with torch.no_grad():
-        for start in range(0, len(rows), batch):
+        for start in starts[engine.rank :: engine.world] if shared else starts:
             images = dataset.inputs(rows[start : start + batch], engine.device)
-            done: Tensor = network(images)
+            with engine.autocast():
+                done: Tensor = network(images)
             if features is None:
-                features = done.new_empty((len(rows), *done.shape[1:]))
+                features = torch.zeros(
+                    (len(rows), *done.shape[1:]), dtype=engine.widened(done).dtype, device=done.device
+                )
             features[start : start + batch] = done
     if features is None:
         raise AssertionError("there is at least one image to embed")
-    return features
+    return engine.total(features) if shared else features
 
 
 def folded(network: nn.Module) -> nn.Module:

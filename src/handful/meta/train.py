@@ -167,9 +167,7 @@ def _answers(state: TrainingState, episode: Episode, rate: float, engine: Engine
     model, weight = state.model, state.plan.classify
     try:
         with engine.autocast():
-            support, query = model.embedded(episode)
-        if engine.precision == "bf16":
-            support, query = support.float(), query.float()
+            support, query = map(engine.widened, model.embedded(episode))
         logits = model.learner.fit(support, episode.support.targets)(query)
     except (NotFiniteError, NotPositiveDefiniteError) as error:
         raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
