@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from handful.episodes import Episode
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
-from handful.solvers import cross_gram, gram
+from handful.solvers import checking, cross_gram, gram
 
 Predictor = Callable[[Tensor], Tensor]
 """Query embeddings (..., q, e) -> logits (..., q, way)."""
@@ -145,6 +145,8 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
             f"This learner was built and trained for {way} classes, but the episode has {targets.shape[-1]}. "
             f"Ask for {way}-way episodes, or train another one with way={targets.shape[-1]}."
         )
+    if not checking():
+        return
     finite = torch.isfinite(support).flatten(len(lead)).all(-1)
     if not bool(finite.all()):
         raise NotFiniteError(

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from handful.meta.intervals import accuracy
 from handful.meta.model import FewShotModel
 from handful.meta.state import Scores, TrainingState
 from handful.meta.steps import GradientMean, RunningStatistics
+from handful.solvers import unchecked
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,11 @@ def _update(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float,
     plan, parameters = state.plan, list(state.parameters.values())
     state.model.train()
     state.optimiser.zero_grad(set_to_none=True)
-    alone = plan.parts == 1
-    seen = _backward(state, next(feed), seed, rate, engine) if alone else _backward_all(state, feed, seed, rate, engine)
+    with nullcontext() if engine.read_every == 1 else unchecked():
+        if plan.parts == 1:
+            seen = _backward(state, next(feed), seed, rate, engine)
+        else:
+            seen = _backward_all(state, feed, seed, rate, engine)
     if plan.clip:
         torch.nn.utils.clip_grad_norm_(parameters, plan.clip)
     if plan.clip_value:

@@ -1,6 +1,7 @@
 """Differentiable closed-form solvers: pure functions on tensors, batched over any leading dimensions."""
 
 from handful.solvers._linear import solve_psd
+from handful.solvers._operation import checking, unchecked
 from handful.solvers.kernels import (
     cross_gram,
     diagonal_prior,
@@ -14,6 +15,7 @@ from handful.solvers.svm import svm_dual
 
 __all__ = [
     "Gradient",
+    "checking",
     "cross_gram",
     "diagonal_prior",
     "dual_weights",
@@ -28,4 +30,5 @@ __all__ = [
     "softmax_dual",
     "solve_psd",
     "svm_dual",
+    "unchecked",
 ]

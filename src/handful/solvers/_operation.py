@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -46,6 +47,28 @@ def _with_context(operation: type[Operation]) -> Callable[..., Any]:
         return output
 
     return forward
+
+
+_CHECKS = [True]
+"""Whether values are looked at; one for all threads, because a backward may run in another one."""
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Let solvers and learners look at no value, so that no device is waited for; bad values come out as NaN.
+
+    For the training loop on an accelerator, which looks at the loss every few updates.
+    """
+    before, _CHECKS[0] = _CHECKS[0], False
+    try:
+        yield
+    finally:
+        _CHECKS[0] = before
+
+
+def checking() -> bool:
+    """Whether values may be looked at."""
+    return _CHECKS[0]
 
 
 def transforming() -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from handful.solvers._operation import Operation, transforming
+from handful.solvers._operation import Operation, checking, transforming
 
 FLUSH_BELOW = 1e-30
 """Smaller magnitudes become 0 on their way to float32: eight decades above denormals, which slow every product."""
@@ -51,10 +51,10 @@ def result_dtype(*tensors: Tensor) -> torch.dtype:
 def safe_dtype(X: Tensor, lam: Tensor, dtype: torch.dtype) -> torch.dtype:
     """`dtype`, or float64 where inner products of features X (..., n, e) in float32 would drown this lam in rounding.
 
-    Inside torch.func transforms, which hide the values, it is float64.
+    Inside torch.func transforms, which hide the values, and where nothing is checked, it is float64.
     """
     work = system_dtype(X.device)
-    if dtype == work or transforming():
+    if dtype == work or transforming() or not checking():
         return work
     largest = torch.linalg.vector_norm(X.detach().to(dtype), dim=-1).amax().square()
     if not math.isfinite(largest):
