@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import is_dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from handful.classifier.answers import Answer, Estimate, Example, Plain, plain
 from handful.classifier.inputs import Matrix, Picture
 from handful.errors import HandfulError
 from handful.serve import inference
-from handful.serve.decode import TooLargeError, checked, plain_name
+from handful.serve.decode import TooLargeError, plain_name
 from handful.serve.description import (
     BOOLEAN,
     COUNT,
@@ -36,7 +36,7 @@ from handful.serve.description import (
 from handful.serve.guard import Access, Guard, Limits, refused
 from handful.serve.metrics import Metrics, family
 from handful.serve.models import Model, Service
-from handful.serve.requests import FORM, JSON, images_of, label_of, sent
+from handful.serve.requests import FORM, JSON, label_of, pictures_of, sent
 from handful.serve.worker import BusyError
 
 Query = Mapping[str, Any]
@@ -224,13 +224,7 @@ async def _queries(service: Service, request: Request) -> list[Picture] | Matrix
     body = await sent(request, service.worker, service.limits)
     if "features" in body.fields and not body.files:
         return _features(body.fields["features"], service.limits)
-    return await _pictures(service, body.files or images_of(body.fields.get("images")))
-
-
-async def _pictures(service: Service, files: Sequence[tuple[str, bytes]]) -> list[Picture]:
-    if not files:
-        raise HTTPException(400, "The request has no image.")
-    return await service.worker.run(checked, files, service.limits)
+    return await service.worker.run(pictures_of, body, service.limits)
 
 
 def _features(rows: Any, limits: Limits) -> Matrix:
@@ -280,7 +274,7 @@ async def learn(service: Service, request: Request, query: Query) -> Any:
     model = service.learning_model(request)
     body = await sent(request, service.worker, service.limits)
     label = label_of(body.fields)
-    pictures = await _pictures(service, body.files or images_of(body.fields.get("images")))
+    pictures = await service.worker.run(pictures_of, body, service.limits)
     clf = await model.add(pictures, label)
     return {**_changed(model, clf), **told(clf.learnt_)}
 

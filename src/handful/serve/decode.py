@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +26,13 @@ class TooLargeError(DataError):
     """An upload is larger, or has more images, than the service accepts."""
 
 
-def checked(uploads: Iterable[tuple[str, bytes]], limits: Limits) -> list[Picture]:
+def checked(uploads: Sequence[tuple[str, bytes]], limits: Limits) -> list[Picture]:
     """Uploaded files by name and content as pictures, once their headers show that they are small enough to decode."""
-    found: list[Picture] = []
-    pixels = 0
-    for name, content in uploads:
-        picture = Picture(plain_name(name) or f"number {len(found)}", content)
-        if len(found) == limits.images:
-            raise TooLargeError(f"A request may have at most {limits.images} images.")
-        pixels += _claimed_pixels(picture, content, limits)
-        if pixels > limits.pixels_in_all:
-            raise TooLargeError(f"The images of a request may have at most {limits.pixels_in_all} pixels together.")
-        found.append(picture)
+    if len(uploads) > limits.images:
+        raise TooLargeError(f"A request may have at most {limits.images} images.")
+    found = [Picture(plain_name(name) or f"number {i}", content) for i, (name, content) in enumerate(uploads)]
+    if sum(_claimed_pixels(each, limits) for each in found) > limits.pixels_in_all:
+        raise TooLargeError(f"The images of a request may have at most {limits.pixels_in_all} pixels together.")
     return found
 
 
@@ -60,7 +55,8 @@ def plain_name(name: str) -> str:
     return "".join(each for each in last if each.isprintable()).strip()[:LONGEST_NAME]
 
 
-def _claimed_pixels(picture: Picture, content: bytes, limits: Limits) -> int:
+def _claimed_pixels(picture: Picture, limits: Limits) -> int:
+    content = picture.read()
     if len(content) > limits.image:
         raise TooLargeError(f"The image {picture.name} has {len(content)} bytes; at most {limits.image} are accepted.")
     try:

@@ -10,7 +10,8 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from handful.serve.decode import from_base64
+from handful.classifier.inputs import Picture
+from handful.serve.decode import TooLargeError, checked, from_base64
 from handful.serve.guard import HANG_UP, Limits
 from handful.serve.worker import Worker
 
@@ -60,11 +61,18 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
-def images_of(items: Any) -> list[tuple[str, bytes]]:
-    """Files by name and content from a JSON list of objects with `data` in base64 and, if wanted, a `name`."""
+def pictures_of(body: Sent, limits: Limits) -> list[Picture]:
+    """The files of a form, or the JSON list `images` of objects with `data` in base64 and, if wanted, a `name`."""
+    items = body.fields.get("images", []) if not body.files else []
     if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
         raise HTTPException(400, "images must be a list of objects with the fields data (base64) and name.")
-    return [(text_of(each, "name", ""), from_base64(text_of(each, "data"))) for each in items]
+    if not body.files and not items:
+        raise HTTPException(400, "The request has no image.")
+    if len(items) > limits.images:
+        raise TooLargeError(f"A request may have at most {limits.images} images.")
+    return checked(
+        body.files or [(text_of(each, "name", ""), from_base64(text_of(each, "data"))) for each in items], limits
+    )
 
 
 def text_of(item: dict[str, Any], name: str, default: str | None = None) -> str:
