@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from pathlib import Path
@@ -12,6 +11,7 @@ from handful.meta.run import LOG
 from handful.paper.published import Column
 from handful.paper.results import Cell, Results
 from handful.report.page import Picture
+from handful.report.plots import svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,13 +150,3 @@ def panels(count: int, height: float) -> tuple[Figure, list[Any]]:
         place.spines[["top", "right"]].set_visible(False)
         place.tick_params(labelsize=9)
     return canvas, grid[:count]
-
-
-def svg(canvas: Figure, text: str) -> Picture:
-    """The canvas as a picture, the same bytes for the same canvas; `text` says what it shows."""
-    from matplotlib import rc_context
-
-    buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "handful"}):
-        canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    return Picture(buffer.getvalue(), "svg+xml", text)

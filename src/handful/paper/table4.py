@@ -25,10 +25,11 @@ from handful.meta.features import embed_pool
 from handful.meta.manifest import machine, now, versions
 from handful.meta.model import FewShotModel
 from handful.meta.run import build
-from handful.paper.plots import OURS, PAPER, panels, svg
+from handful.paper.plots import OURS, PAPER, panels
 from handful.paper.published import SOURCE, TABLE_4
 from handful.paper.report import NONE, Block, Lines, Shown, html, markdown, write_files
 from handful.report.page import Picture
+from handful.report.plots import svg
 
 EPISODES = 10_000
 POOL = 12_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -11,6 +12,9 @@ from torch import Tensor
 
 from handful.episodes import Episode
 from handful.report.page import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Curve = Sequence[tuple[int, float]]
 """Pairs of episodes trained and a score."""
@@ -51,9 +55,17 @@ def curves_picture(curves: Mapping[str, Curve], ylabel: str) -> Picture:
     axes.spines[["top", "right"]].set_visible(False)
     if len(curves) > 1:
         axes.legend(frameon=False)
+    return svg(canvas, f"{ylabel} against episodes trained: {', '.join(curves)}")
+
+
+def svg(canvas: Figure, text: str) -> Picture:
+    """The canvas as a picture, the same bytes for the same canvas; `text` says what it shows."""
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    return Picture(buffer.getvalue(), "svg+xml", f"{ylabel} against episodes trained: {', '.join(curves)}")
+    with rc_context({"svg.hashsalt": "handful"}):
+        canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    return Picture(buffer.getvalue(), "svg+xml", text)
 
 
 def _of_class(inputs: Tensor, targets: Tensor, label: int) -> Tensor:
