@@ -107,7 +107,7 @@ def test_the_estimate_is_plain_json_and_agrees_with_its_parts() -> None:
     assert [each.tested for each in found.classes] == [4, 5, 0, 6]
     assert np.sum(found.confusion) == 15
     assert found.needs[0].label == "cat"
-    assert "only one image" in found.needs[0].reason
+    assert "only one picture" in found.needs[0].reason
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def test_mislabelled_examples_are_found_first() -> None:
         ("auk", "dog"),
     }
     probabilities = [suspect.probability for suspect in found.suspects]
-    assert probabilities == sorted(probabilities)
+    assert probabilities == sorted(probabilities, reverse=True)
     assert "looks like auk" in str(found)
 
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
-from benchmarks import estimator, estimator_constants
-from benchmarks.estimator_constants_report import report as constants_report
-from benchmarks.estimator_constants_report import verdict
+from benchmarks import estimator
 from benchmarks.own_images import measure, peers, tasks
 from benchmarks.own_images_report import OURS, plot, report, summary
-from handful import FewShotClassifier
 
 
 @pytest.mark.slow
@@ -40,31 +36,6 @@ def test_tasks_have_the_sizes_that_they_promise() -> None:
         assert np.bincount(task.labels).tolist() == list(task.shots)
         assert np.bincount(task.truth).tolist() == [10] * len(task.shots)
         assert not set(task.strangers[:, 0]) & set(task.examples[:, 0])
-
-
-@pytest.mark.slow
-def test_constants_are_compared_with_the_classifier_as_it_is() -> None:
-    rng = np.random.default_rng(1)
-    family = [rng.normal(size=12) + 1.5 * rng.normal(size=(20, 12)) for _ in range(20)]
-    rows = []
-    for task in tasks([family], 2, 8, seed=5):
-        found = estimator_constants.measure(task)
-        clf = FewShotClassifier().fit(task.examples, task.labels)
-        right = clf.predict(task.queries) == task.truth
-        for constant in (estimator_constants.SHARES, estimator_constants.LAM, estimator_constants.LAM_SPREAD):
-            assert found[constant.name][constant.shipped] == right.mean()
-        scores = np.concatenate([clf.unknown_score(task.queries), clf.unknown_score(task.strangers)])
-        strange = np.repeat([0, 1], [len(task.queries), len(task.strangers)])
-        unknown = estimator_constants.UNKNOWN
-        assert found[unknown.name][unknown.shipped] == pytest.approx(roc_auc_score(strange, scores))
-        for learner, scale in estimator_constants.SCALES.items():
-            own = FewShotClassifier(learner=learner).fit(task.examples, task.labels).predict_proba(task.queries)
-            loss = -np.log(own[np.arange(len(own)), task.truth]).mean()
-            assert found[scale.name][scale.shipped] == pytest.approx(loss, rel=1e-6)
-        rows.append(found)
-    verdicts = [verdict(constant, {"one": rows}) for constant in estimator_constants.CONSTANTS]
-    facts = {"command": "python -m this", "constants": verdicts, "rules": {"one": {"a rule": 0.5}}}
-    assert all(f"| {constant.name} |" in constants_report(facts) for constant in estimator_constants.CONSTANTS)
 
 
 @pytest.mark.slow

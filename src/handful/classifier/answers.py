@@ -122,6 +122,10 @@ def _images(count: int) -> str:
     return "1 image" if count == 1 else f"{count} images"
 
 
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count} classes"
+
+
 @dataclass(frozen=True)
 class ClassEstimate(Plain):
     """How well one class is recognised, by leave-one-out."""
@@ -168,8 +172,7 @@ class DuplicateGroup(Plain):
 
     indices: tuple[int, ...]
     names: tuple[str, ...]
-    labels: tuple[Any, ...]
-    """One label, or several if near duplicates have been put in different classes."""
+    label: Any
 
 
 @dataclass(frozen=True)
@@ -183,33 +186,34 @@ class Need(Plain):
 
 @dataclass(frozen=True)
 class ScoreEstimate(Plain):
-    """Accuracy estimated by leave-one-out, with its 95% interval (Jeffreys', see Brown, Cai and DasGupta 2001).
+    """Accuracy on new images, all classes equally frequent, estimated by holding out examples, with its 95% interval.
 
-    An example that is the only one of its class cannot be held out: no class would be left to predict. Such examples
-    are not counted in `examples`; if all are of that kind, the accuracy is not a number.
+    An example that is the only one of its class cannot be held out. For classes of that kind the accuracy is inferred
+    from the others, at a width of the interval that is honest about it; `untested` counts them.
     """
 
     accuracy: float
     low: float
-    """Lower end of the interval of the accuracy on any number of new images with the same mix of classes."""
+    """Lower end of the interval of the accuracy on any number of new images."""
     high: float
     """Upper end of that interval."""
     examples: int
     """Examples that were held out."""
     exact: bool = True
     """True if it equals refitting without each example, False if it is a one-step approximation."""
+    untested: int = 0
+    """Classes of which nothing could be held out."""
+    weight: float = 0.0
+    """The number of independent tests that would say as much."""
 
     def interval(self, new_images: int) -> tuple[float, float]:
         """The 95% interval of the accuracy on a test set of `new_images`: wider, because that set is a sample too.
 
-        It is the beta-binomial prediction with the same prior. Compare the accuracy on your own test set with it.
+        It is the beta-binomial prediction. Compare the accuracy on your own test set with it.
         """
         if new_images < 1:
             raise InvalidOptionError(f"new_images must be at least 1, but got {new_images}.")
-        if not self.examples:
-            return math.nan, math.nan
-        right = self.accuracy * self.examples
-        a, b, k = right + PRIOR, self.examples - right + PRIOR, np.arange(new_images + 1)
+        a, b, k = self.accuracy * self.weight, (1 - self.accuracy) * self.weight, np.arange(new_images + 1)
         ways = -np.log(new_images + 1) - betaln(new_images - k + 1, k + 1)
         reached = np.cumsum(np.exp(ways + betaln(k + a, new_images - k + b) - betaln(a, b)))
         low, high = np.searchsorted(reached, [TAIL, 1 - TAIL])
@@ -219,12 +223,14 @@ class ScoreEstimate(Plain):
         return self.accuracy
 
     def __str__(self) -> str:
+        interval = f"95% interval {100 * self.low:.0f} to {100 * self.high:.0f}%"
         if not self.examples:
-            return "accuracy unknown: no class has two images, so none can be held out"
+            return f"untested, because no class has two images to hold one out; similar tasks have {interval}"
         about = "" if self.exact else "about "
+        untested = f"; {_classes(self.untested)} with one image could not be tested" if self.untested else ""
         return (
-            f"{about}{100 * self.accuracy:.1f}% by leave-one-out of {self.examples} images "
-            f"(95% interval {100 * self.low:.1f} to {100 * self.high:.1f}%)"
+            f"{about}{100 * self.accuracy:.1f}% on new images, all classes equally frequent, by holding out "
+            f"{_images(self.examples)} ({interval}{untested})"
         )
 
 
@@ -248,11 +254,8 @@ class Estimate(Plain):
     """The version of the classifier that this is about."""
 
 
-def estimate_score(right: NDArray[np.bool_] | NDArray[np.float64], exact: bool = True) -> ScoreEstimate:
-    """The estimate from which held-out examples were classified correctly, a tie in part."""
-    n, k = len(right), float(right.sum())
-    if n == 0:
-        return ScoreEstimate(math.nan, math.nan, math.nan, 0, exact)
-    low = float(betaincinv(k + PRIOR, n - k + PRIOR, TAIL)) if k else 0.0
-    high = float(betaincinv(k + PRIOR, n - k + PRIOR, 1 - TAIL)) if k < n else 1.0
-    return ScoreEstimate(k / n, low, high, n, exact)
+def estimate_score(right: NDArray[np.bool_]) -> ScoreEstimate:
+    """The estimate from many held-out examples alone, with Jeffreys' interval (Brown, Cai and DasGupta 2001)."""
+    n, k = len(right), int(right.sum())
+    low, high = (float(betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
+    return ScoreEstimate(k / n, low if k else 0.0, high if k < n else 1.0, n, weight=n + 2 * PRIOR)

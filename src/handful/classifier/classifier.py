@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from handful.classifier.answers import Answer, Choice, Estimate, Example, Learnt, ScoreEstimate, plain
 from handful.classifier.cache import cache_folder, purge
+from handful.classifier.duplicates import new_rows
 from handful.classifier.embedder import AnyEmbedder, candidates, choose_embedder
 from handful.classifier.estimate import estimate, score_estimate
 from handful.classifier.examples import (
@@ -106,11 +108,12 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         new._embedder = None
         examples = new._examples(X, y, first=True)
         options = Options(self.learner, self.lam, self.balance, self.tune_limit)
+        once, new.learnt_ = _once(*examples, None)
         with _changing(self):
             before = self._state.version if self.__sklearn_is_fitted__() else 0
-            new._state = fit_state(options, *examples, version=before + 1)
-            new.learnt_ = Learnt(len(new._state.codes))
+            new._state = fit_state(options, *once, version=before + 1)
             self.__dict__.update(new.__dict__)
+        self._warn_if_alike()
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
@@ -122,8 +125,11 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             return self.fit(X, y)
         examples = self.snapshot()._examples(X, y, first=False)
         with _changing(self):
-            self._state = self._state.add(*examples)
-            self.learnt_ = Learnt(len(examples[1]))
+            once, learnt = _once(*examples, self._state)
+            if learnt.added:
+                self._state = self._state.add(*once)
+            self.learnt_ = learnt
+        self._warn_if_alike()
         return self
 
     def forget(
@@ -425,6 +431,14 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             sources or tuple(Source("", hashlib.sha256(row.tobytes()).hexdigest()) for row in features),
         )
 
+    def _warn_if_alike(self) -> None:
+        if self._state.alike:
+            warnings.warn(
+                "The features of all examples are the same, so nothing distinguishes the classes and predictions are "
+                "no better than chance. Look at the images (are they blank?) and at the embedding.",
+                stacklevel=3,
+            )
+
     def _best_embedded(self, found: Sequence[Picture], labels: Any) -> Embedded:
         """By the embedding that was asked for or, of several, the one that leave-one-out finds most likely."""
         embedders = [choose_embedder(each, found, self.device) for each in candidates(self.embedding)]
@@ -446,6 +460,17 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
                 "This classifier was fitted to features, so it has no embedding for images. Give features here too."
             )
         return embed(found, self._embedder, cache_folder(self.cache), thumbnails=thumbnails)
+
+
+def _once(
+    features: Matrix, labels: NDArray[Any], sources: tuple[Source, ...], state: State | None
+) -> tuple[tuple[Matrix, NDArray[Any], tuple[Source, ...]], Learnt]:
+    """Examples without the pictures that occur twice or are known already."""
+    known, known_sources = (labels[:0], ()) if state is None else (state.labels, state.sources)
+    rows = new_rows(labels, sources, known, known_sources)
+    kept = set(rows)
+    repeated = tuple(source.name for row, source in enumerate(sources) if row not in kept)
+    return (features[rows], labels[rows], tuple(sources[row] for row in rows)), Learnt(len(rows), repeated)
 
 
 def _rows(state: State, verb: str, index: Any, label: Any, image: Any, digest: str | None) -> list[int]:

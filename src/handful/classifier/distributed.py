@@ -25,9 +25,9 @@ from handful._io import replacing
 from handful.classifier.answers import ScoreEstimate, estimate_score
 from handful.classifier.embedder import choose_embedder
 from handful.classifier.features import embed
-from handful.classifier.heads import LinearMap, RidgeHead, balanced, observed
+from handful.classifier.heads import LinearMap, balanced, observed
 from handful.classifier.inputs import Labels, Matrix, Picture
-from handful.classifier.selection import GRID, calibrate, prior_cost
+from handful.classifier.selection import GRID, RIDGE_SCALE, calibrate, prior_cost
 from handful.classifier.shards import Block, Blocks, FeatureShards, digest_of_names, write_index, write_shard
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -137,7 +137,7 @@ def load_linear(path: Path) -> LinearClassifier:
         if found.weights.shape[1:] != (len(classes),) or found.bias.shape != (len(classes),):
             raise ValueError(f"its weights {found.weights.shape} do not fit {len(classes)} classes")
         accuracy, low, high, examples = facts["estimate"]
-        score = ScoreEstimate(float(accuracy), float(low), float(high), int(examples))
+        score = ScoreEstimate(float(accuracy), float(low), float(high), int(examples), weight=int(examples) + 1.0)
         return LinearClassifier(
             classes, found, float(facts["scale"]), float(facts["lam"]), score, str(facts["embedding"])
         )
@@ -160,7 +160,7 @@ def fit(
     if not 0 < strength < np.inf:
         raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
     scores, codes = ridge.solved(strength).held_out(sample)
-    scale = calibrate(scores, codes, RidgeHead.usual_scale).scale
+    scale = calibrate(scores, codes, RIDGE_SCALE).scale
     right: _Right = summed(client, partial(_held_out, blocks), ridge.solved(strength), len(blocks))
     score = estimate_score(np.arange(right.examples) < right.right)
     return LinearClassifier(blocks.classes, ridge.map(strength), scale, strength, score, embedding)
@@ -257,7 +257,7 @@ class _Ridge:
 
         def cost(multiple: float) -> float:
             scores, codes = self.solved(multiple * self.size).held_out(sample)
-            return prior_cost(multiple) + calibrate(scores, codes, RidgeHead.usual_scale, precision=0.05).loss
+            return prior_cost(multiple) + calibrate(scores, codes, RIDGE_SCALE, precision=0.05).loss
 
         chosen: float = min(GRID, key=cost)
         return chosen * self.size

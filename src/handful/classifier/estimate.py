@@ -3,64 +3,115 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaincinv
+from numpy.typing import NDArray
+from scipy.special import betaincinv, expit, softmax
 
 from handful.classifier.answers import (
     PRIOR,
     TAIL,
     ClassEstimate,
+    Confusion,
     Doubtful,
+    DuplicateGroup,
     Estimate,
     Need,
     ScoreEstimate,
-    estimate_score,
     plain,
 )
 from handful.classifier.examples import State
-from handful.classifier.explain import confusion_matrix, confusions, suspects
 from handful.classifier.inputs import Matrix
+from handful.classifier.selection import surprise, usual_scale
 
+LOGITS = np.linspace(-6, 9, 301)
+"""The logits of the accuracy at one shot that are weighed against each other."""
+USUAL_LOGIT, LOGIT_SPREAD = 1.1, 0.9
+"""Mean and standard deviation of that logit at 10 classes before any evidence. These and the next two were chosen on
+development classes of mini-ImageNet, CIFAR-FS and Omniglot, as MISLABELLED below was (`results/own-images.md`)."""
+PER_CLASSES, PER_SHOTS = 0.8, 0.6
+"""What a factor e of classes takes from the logit, and a factor e of shots adds to it."""
+DIVERSITY = 0.08
+"""How much the rates of classes differ: the share of a rate's variance p (1 - p) that lies between classes."""
+
+MISLABELLED = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
+"""The shares of wrong labels that are weighed against each other, with odds of exp(-share / USUAL_SHARE)."""
+USUAL_SHARE = 0.1
+STEPS = np.linspace(-2.5, 2.5, 41)
+"""The logarithms of the scale, from the usual one, that are weighed against each other when labels are in doubt."""
+STEP_SPREAD = 0.2
+FALSE_DISCOVERIES = 0.3
+"""The expected share of right labels among those that are called doubtful."""
 NEEDY = 5
 """Classes to name as most in need of images."""
-
-
-def credit(state: State) -> Matrix:
-    """How right each held-out example is predicted: 1, 0, or 1 / k if its class ties with k - 1 others."""
-    held = state.held_out
-    scores = state.held_out_scores[held]
-    best = scores >= scores.max(1, keepdims=True)
-    own = best[np.arange(len(held)), state.codes[held]]
-    return np.where(own, 1 / best.sum(1), 0.0)
-
-
-def score_estimate(state: State) -> ScoreEstimate:
-    """The accuracy on new images."""
-    return estimate_score(credit(state), state.head.exact)
 
 
 def estimate(state: State) -> Estimate:
     """Everything at once."""
     classes = class_estimates(state)
     counts = tuple(tuple(int(count) for count in row) for row in confusion_matrix(state))
-    doubtful = tuple(
-        Doubtful(each.index, state.sources[each.index].digest, each.name, each.label, each.looks_like,
-                 1 - each.probability)
-        for each in suspects(state)
-    )  # fmt: skip
     return Estimate(
-        score_estimate(state), classes, counts, tuple(confusions(state)), doubtful, (), needs(classes), state.version
-    )
+        score_estimate(state), classes, counts, tuple(confusions(state)), doubtful(state), duplicates(state),
+        needs(classes), state.version,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ accuracy
+
+
+def credit(state: State) -> Matrix:
+    """How right each held-out example is predicted: 1, 0, or 1 / k if its class ties with k - 1 others."""
+    held = state.held_out
+    scores = state.held_out_scores[held]
+    best = scores >= scores.max(1, keepdims=True) - 1e-9 * np.abs(scores).max(initial=0.0, where=np.isfinite(scores))
+    own = best[np.arange(len(held)), state.codes[held]]
+    found: Matrix = np.where(own, 1 / best.sum(1), 0.0)
+    return found
+
+
+def score_estimate(state: State) -> ScoreEstimate:
+    """The accuracy on new images, all classes equally frequent.
+
+    The accuracy of a class with k images is taken to be expit(a + PER_SHOTS ln k), with one unknown a for the task. An
+    example that is held out leaves its class k - 1 images, so its result speaks of k - 1, and that of classes with
+    many images says what to expect of those with one. Near duplicates count as one image.
+    """
+    right, tested, shots = rates(state)
+    if state.alike:
+        way = len(shots)
+        return ScoreEstimate(1 / way, 1 / way, 1 / way, 0, state.head.exact, way, 1e9)
+    way = len(shots)
+    log_weights = -surprise((LOGITS - USUAL_LOGIT + PER_CLASSES * np.log(way / 10)) / LOGIT_SPREAD)
+    seen = tested > 0
+    p = expit(LOGITS[:, None] + PER_SHOTS * np.log(np.maximum(shots[seen] - 1, 1)))
+    log_weights += (right[seen] * np.log(p) + (tested[seen] - right[seen]) * np.log1p(-p)).sum(1)
+    weights = softmax(log_weights)
+    expected = expit(LOGITS[:, None] + PER_SHOTS * np.log(shots))  # (logits, way)
+    mean = float(weights @ expected.mean(1))
+    by_class = weights @ expected
+    between = DIVERSITY * by_class * (1 - by_class) / (1 + tested * DIVERSITY / (1 - DIVERSITY))
+    variance = float(weights @ np.square(expected.mean(1) - mean) + between.sum() / way**2)
+    size = mean * (1 - mean) / variance - 1
+    low, high = (float(betaincinv(mean * size, (1 - mean) * size, tail)) for tail in (TAIL, 1 - TAIL))
+    return ScoreEstimate(mean, low, high, len(state.held_out), state.head.exact, int((~seen).sum()), size)
+
+
+def rates(state: State) -> tuple[Matrix, Matrix, Matrix]:
+    """For each class: what was predicted right, what was tested, and its images, near duplicates counted as one."""
+    held, way = state.held_out, len(state.classes)
+    weights = 1 / state.group_sizes
+    right, tested, images = np.zeros(way), np.zeros(way), np.zeros(way)
+    np.add.at(right, state.codes[held], credit(state) * weights[held])
+    np.add.at(tested, state.codes[held], weights[held])
+    np.add.at(images, state.codes, weights)
+    return right, tested, images
 
 
 def class_estimates(state: State) -> tuple[ClassEstimate, ...]:
     """How well each class is recognised."""
-    right, held = credit(state), state.codes[state.held_out]
     found = []
-    for number, label in enumerate(state.classes):
-        k, n = float(right[held == number].sum()), int((held == number).sum())
+    for label, images, k, n in zip(state.classes, state.counts, *rates(state)[:2], strict=True):
         low, high = (float(betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
         found.append(
-            ClassEstimate(plain(label), int(state.counts[number]), n, k, low if n else 0.0, high if n else 1.0)
+            ClassEstimate(plain(label), int(images), round(n), float(k), low if k else 0.0, high if n > k else 1.0)
         )
     return tuple(found)
 
@@ -70,9 +121,89 @@ def needs(classes: tuple[ClassEstimate, ...]) -> tuple[Need, ...]:
 
     def reason(each: ClassEstimate) -> str:
         if not each.tested:
-            return "only one image, so it cannot be tested"
-        return f"{each.tested - each.right:g} of {each.tested} not recognised when held out"
+            return "only one picture, so it cannot be tested"
+        return f"{each.tested - each.right:.3g} of {each.tested} not recognised when held out"
 
     poor = [each for each in classes if not each.tested or each.right < each.tested]
     poor.sort(key=lambda each: (each.tested > 0, each.right / max(each.tested, 1), each.images))
     return tuple(Need(each.label, each.images, reason(each)) for each in poor[:NEEDY])
+
+
+# ---------------------------------------------------------------------------------------------------------- confusions
+
+
+def confusion_matrix(state: State) -> Matrix:
+    """Held-out examples by their label (rows) and by the class that they are taken for (columns)."""
+    held, way = state.held_out, len(state.classes)
+    counts = np.zeros((way, way))
+    np.add.at(counts, (state.codes[held], state.held_out_scores[held].argmax(1)), 1)
+    return counts
+
+
+def confusions(state: State) -> list[Confusion]:
+    """Pairs of a label and another class that it is taken for, the most frequent first."""
+    counts = confusion_matrix(state)
+    totals = counts.sum(1)
+    np.fill_diagonal(counts, 0)
+    pairs = sorted(zip(*np.nonzero(counts), strict=True), key=lambda pair: (-counts[pair], pair))
+    return [
+        Confusion(
+            plain(state.classes[row]),
+            plain(state.classes[column]),
+            int(counts[row, column]),
+            float(counts[row, column] / totals[row]),
+        )
+        for row, column in pairs
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ labels and pictures
+
+
+def label_doubts(state: State) -> Matrix:
+    """The probability that the label of each held-out example is wrong.
+
+    A label is wrong with an unknown probability s, and is then any other class. So the label y of an image x has the
+    probability (1 - s) p(y|x) + s (1 - p(y|x)) / (way - 1), where p is what all other examples say. All pairs of s and
+    of the scale of p are weighed by how probable they make all labels: in a hard task p is never sure of itself, and
+    an example that contradicts its label is then no news.
+    """
+    held, way = state.held_out, len(state.classes)
+    scores, codes = state.held_out_scores[held], state.codes[held]
+    usual = usual_scale(state.head.scores(state.features), state.codes)
+    own = np.stack([softmax(usual * np.exp(s) * scores, axis=1)[np.arange(len(held)), codes] for s in STEPS])
+    share = MISLABELLED[:, None, None]
+    wrong = share * (1 - own) / (way - 1)  # (shares, scales, n)
+    labels = (1 - share) * own + wrong
+    log_weights = np.log(labels).sum(2) - surprise(STEPS / STEP_SPREAD) - MISLABELLED[:, None] / USUAL_SHARE
+    weights = np.exp(log_weights - log_weights.max())
+    doubts: Matrix = np.tensordot(weights / weights.sum(), wrong / labels, 2)
+    return doubts
+
+
+def doubtful(state: State) -> tuple[Doubtful, ...]:
+    """The labels that are probably wrong: as many as keep the expected share of right ones among them low."""
+    held = state.held_out
+    if not len(held) or state.alike:
+        return ()
+    doubts = label_doubts(state)
+    order = np.argsort(-doubts, kind="stable")
+    sure = np.cumsum(doubts[order]) / np.arange(1, len(order) + 1) >= 1 - FALSE_DISCOVERIES
+    found = []
+    for position in order[: int((sure & (doubts[order] >= 0.5)).sum())]:
+        row = int(held[position])
+        others = state.held_out_scores[row].copy()
+        others[state.codes[row]] = -np.inf
+        source, label, other = state.sources[row], state.classes[state.codes[row]], state.classes[others.argmax()]
+        found.append(Doubtful(row, source.digest, source.name, plain(label), plain(other), float(doubts[position])))
+    return tuple(found)
+
+
+def duplicates(state: State) -> tuple[DuplicateGroup, ...]:
+    """Groups of near duplicates."""
+    found = []
+    for number in np.unique(state.groups[state.group_sizes > 1]):
+        rows: NDArray[np.intp] = np.flatnonzero(state.groups == number)
+        label = plain(state.classes[state.codes[rows[0]]])
+        found.append(DuplicateGroup(tuple(rows.tolist()), tuple(state.sources[row].name for row in rows), label))
+    return tuple(found)

@@ -14,20 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from handful.classifier.duplicates import duplicate_groups
 from handful.classifier.heads import (
     Head,
     LinearMap,
-    RidgeHead,
     balanced,
     held_out_shares,
     maker,
     observed,
-    ridge_leave_one_out,
+    ridge_held_out,
     ridge_map,
 )
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.classifier.novelty import foreignness
-from handful.classifier.selection import calibrate, choose_lam, size_of
+from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, size_of, usual_scale
 from handful.errors import InvalidOptionError, NotEnoughClassesError
 from handful.solvers.factor import RidgeFactor, ridge_factor
 
@@ -100,9 +100,26 @@ class State:
         return counts
 
     @cached_property
+    def alike(self) -> bool:
+        """Whether all examples have the same features, up to rounding."""
+        size = float(np.square(self.features + self.origin).sum(1).max())
+        return bool(np.square(self.features - self.features[0]).sum(1).max() <= 1e-13 * size)
+
+    @cached_property
+    def groups(self) -> Labels:
+        """The number of each example's group of near duplicates of its class, which are held out together."""
+        return duplicate_groups(self.features, self.codes, _are_images(self.sources))
+
+    @cached_property
+    def group_sizes(self) -> NDArray[np.intp]:
+        """For each example, the size of its group."""
+        sizes: NDArray[np.intp] = np.bincount(self.groups)[self.groups]
+        return sizes
+
+    @cached_property
     def held_out(self) -> NDArray[np.intp]:
-        """The examples that leave-one-out can speak of: those that are not the only one of their class."""
-        return np.flatnonzero(self.counts[self.codes] > 1)
+        """The examples that can be held out: those whose class has another example that is no near duplicate."""
+        return np.flatnonzero(self.counts[self.codes] > self.group_sizes)
 
     @cached_property
     def head(self) -> Head:
@@ -115,8 +132,8 @@ class State:
 
     @cached_property
     def held_out_scores(self) -> Matrix:
-        """Scores of each example by a fit on all others (n, way); -inf for a class that has no other example."""
-        return self.head.leave_one_out()
+        """Scores of each example by a fit without its group (n, way); -inf for a class that has no other example."""
+        return self.head.held_out(self.groups)
 
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is, by its predictive variance and its best ridge score."""
@@ -126,9 +143,10 @@ class State:
 
     @cached_property
     def held_out_unknown_scores(self) -> Matrix:
-        """The same for each example that can be held out, by a fit on all others."""
-        scores = balanced(ridge_leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
-        return self._foreignness(self.factor.leave_one_out_variances(), scores)[self.held_out]
+        """The same for each example that can be held out, by a fit without its group."""
+        scores = ridge_held_out(self.factor, self.targets, self.groups)
+        variances = self.factor.leave_group_out_variances(torch.from_numpy(self.groups))
+        return self._foreignness(variances, balanced(scores, held_out_shares(self.targets, self.groups)))[self.held_out]
 
     def _foreignness(self, variances: Tensor, scores: Matrix) -> Matrix:
         best = scores.max(1) / np.sqrt(len(self.classes))
@@ -184,7 +202,11 @@ def fit_state(
     origin = features.mean(0)
     centred, targets = features - origin, np.eye(len(classes))[codes]
     given = options.lam if options.learner == "ridge" else "auto"
-    lam = _ridge_lam(options, centred, targets, codes) if given == "auto" else _positive(given)
+    if given == "auto":
+        once = np.unique(duplicate_groups(centred, codes, _are_images(sources)), return_index=True)[1]
+        lam = _ridge_lam(options, centred[once], targets[once], codes[once])
+    else:
+        lam = _positive(given)
     factor = ridge_factor(torch.from_numpy(centred), lam)
     state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes), version=version)
     candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
@@ -232,16 +254,22 @@ def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
 
 def _calibrated(state: State) -> State:
     held = state.held_out
-    calibration = calibrate(state.held_out_scores[held], state.codes[held], state.head.usual_scale)
+    usual = usual_scale(state.head.scores(state.features), state.codes)
+    weights = 1 / state.group_sizes[held]  # a group of near duplicates counts as one example
+    calibration = calibrate(state.held_out_scores[held], state.codes[held], usual, weights=weights)
     return replace(state, scale=calibration.scale, loss=calibration.loss)
 
 
+def _are_images(sources: Sequence[Source]) -> NDArray[np.bool_]:
+    return np.array([bool(source.name) for source in sources])
+
+
 def _ridge_lam(options: Options, centred: Matrix, targets: Matrix, codes: Labels) -> float:
-    shares, held = held_out_shares(targets), np.flatnonzero(targets.sum(0)[codes] > 1)
+    shares, held = held_out_shares(targets, np.arange(len(codes))), np.flatnonzero(targets.sum(0)[codes] > 1)
     scored = balanced if options.balance else observed
 
     def loss(predictions: Matrix) -> float:
-        return calibrate(scored(predictions, shares)[held], codes[held], RidgeHead.usual_scale, precision=0.05).loss
+        return calibrate(scored(predictions, shares)[held], codes[held], RIDGE_SCALE, precision=0.05).loss
 
     return choose_lam(centred, targets, loss)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import softmax
 
-from handful.classifier.answers import Confusion, Neighbour, plain
+from handful.classifier.answers import Confusion, Doubtful, Neighbour, plain
+from handful.classifier.estimate import confusions, doubtful
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
 
@@ -19,23 +19,11 @@ pairs has to fit in memory."""
 
 
 @dataclass(frozen=True)
-class Suspect:
-    """An example that all others contradict."""
-
-    index: int
-    name: str
-    label: Any
-    looks_like: Any
-    probability: float
-    """Of its own label, by a fit on all other examples."""
-
-
-@dataclass(frozen=True)
 class Explanation:
     """What `FewShotClassifier.explain` found."""
 
-    suspects: tuple[Suspect, ...]
-    """Most suspicious first."""
+    suspects: tuple[Doubtful, ...]
+    """Labels that are probably wrong, most probable first."""
     confusions: tuple[Confusion, ...]
     """Most frequent first."""
     neighbours: tuple[tuple[Neighbour, ...], ...]
@@ -44,7 +32,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [
             f"{each.name or f'example {each.index}'} is labelled {each.label}, but looks like {each.looks_like} "
-            f"(its own label has {100 * each.probability:.1f}%)"
+            f"(the label is wrong with a probability of {100 * each.probability:.0f}%)"
             for each in self.suspects
         ]
         lines += [
@@ -57,54 +45,7 @@ class Explanation:
 def explain(state: State, queries: Matrix | None, k: int) -> Explanation:
     """At most k suspects and confusions, and the k nearest examples of each query."""
     near = () if queries is None else tuple(nearest(state, query, k) for query in queries)
-    return Explanation(tuple(suspects(state)[:k]), tuple(confusions(state)[:k]), near)
-
-
-def suspects(state: State) -> list[Suspect]:
-    """Examples whose held-out prediction is another class than their label, the least probable label first."""
-    held = state.held_out
-    probabilities = softmax(state.scale * state.held_out_scores[held], axis=-1) if len(held) else np.zeros((0, 1))
-    guesses, own = probabilities.argmax(1), probabilities[np.arange(len(held)), state.codes[held]]
-    wrong = [position for position in np.argsort(own) if guesses[position] != state.codes[held[position]]]
-    return [
-        Suspect(
-            int(held[position]),
-            state.sources[held[position]].name,
-            plain(state.classes[state.codes[held[position]]]),
-            plain(state.classes[guesses[position]]),
-            float(own[position]),
-        )
-        for position in wrong
-    ]
-
-
-def confusion_matrix(state: State) -> Matrix:
-    """Held-out examples by their label (rows) and by the class that they are taken for (columns)."""
-    from sklearn import metrics  # slow to import, and only this needs it
-
-    held, way = state.held_out, len(state.classes)
-    if not len(held):  # scikit-learn refuses to count nothing
-        return np.zeros((way, way))
-    guesses = state.held_out_scores[held].argmax(1)
-    counts: Matrix = metrics.confusion_matrix(state.codes[held], guesses, labels=np.arange(way)).astype(np.float64)
-    return counts
-
-
-def confusions(state: State) -> list[Confusion]:
-    """Pairs of a label and another class that it is taken for, the most frequent first."""
-    counts = confusion_matrix(state)
-    totals = counts.sum(1)
-    np.fill_diagonal(counts, 0)
-    pairs = sorted(zip(*np.nonzero(counts), strict=True), key=lambda pair: (-counts[pair], pair))
-    return [
-        Confusion(
-            plain(state.classes[row]),
-            plain(state.classes[column]),
-            int(counts[row, column]),
-            float(counts[row, column] / totals[row]),
-        )
-        for row, column in pairs
-    ]
+    return Explanation(doubtful(state)[:k], tuple(confusions(state)[:k]), near)
 
 
 def nearest(state: State, query: Matrix, k: int) -> tuple[Neighbour, ...]:

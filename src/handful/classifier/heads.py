@@ -13,7 +13,7 @@ import torch
 from scipy.special import expit, softmax
 
 from handful import solvers
-from handful.classifier.inputs import Matrix
+from handful.classifier.inputs import Labels, Matrix
 from handful.classifier.selection import size_of
 from handful.errors import InvalidOptionError
 from handful.solvers.factor import RidgeFactor, ridge_factor
@@ -43,9 +43,9 @@ def ridge_map(factor: RidgeFactor, targets: Matrix) -> LinearMap:
     return LinearMap(found.weights.numpy(), found.bias.numpy())
 
 
-def ridge_leave_one_out(factor: RidgeFactor, targets: Matrix) -> Matrix:
-    """What ridge regression predicts for each example by a fit on all others (n, way)."""
-    predictions: Matrix = factor.leave_one_out(torch.from_numpy(targets)).numpy()
+def ridge_held_out(factor: RidgeFactor, targets: Matrix, groups: Labels) -> Matrix:
+    """What ridge regression predicts for each example by a fit without its group (n, way)."""
+    predictions: Matrix = factor.leave_group_out(torch.from_numpy(targets), torch.from_numpy(groups)).numpy()
     return predictions
 
 
@@ -66,9 +66,12 @@ def observed(predictions: Matrix, shares: Matrix) -> Matrix:
     return np.where(shares > 0, np.sqrt(way) * predictions, -np.inf)
 
 
-def held_out_shares(targets: Matrix) -> Matrix:
-    """For each example, the shares of the classes among all other examples (n, way)."""
-    shares: Matrix = (targets.sum(0) - targets) / max(len(targets) - 1, 1)
+def held_out_shares(targets: Matrix, groups: Labels) -> Matrix:
+    """For each example, the shares of the classes among the examples outside its group (n, way)."""
+    inside = np.zeros((groups.max() + 1, targets.shape[1]))
+    np.add.at(inside, groups, targets)
+    left = (targets.sum(0) - inside)[groups]
+    shares: Matrix = left / np.maximum(left.sum(1, keepdims=True), 1)
     return shares
 
 
@@ -76,8 +79,6 @@ def held_out_shares(targets: Matrix) -> Matrix:
 class Head(ABC):
     """A learner fitted to the features of a factor, with the origin at 0, and one-hot targets (n, way)."""
 
-    usual_scale: ClassVar[float]
-    """What to multiply its scores with before softmax when there is no evidence."""
     exact: ClassVar[bool] = True
     """Whether its leave-one-out equals refits."""
     factor: RidgeFactor
@@ -98,15 +99,14 @@ class Head(ABC):
         """The scores as one linear map of the features, up to a constant that all classes of a query share."""
 
     @abstractmethod
-    def leave_one_out(self) -> Matrix:
-        """Scores of each example by a fit on all others, (n, way); -inf for a class that has no other example."""
+    def held_out(self, groups: Labels) -> Matrix:
+        """Scores of each example by a fit without its group, (n, way); -inf for a class that has no other example."""
 
 
 @dataclass(frozen=True)
 class RidgeHead(Head):
     """Ridge regression on one-hot targets, its classes balanced or as they are."""
 
-    usual_scale = 4.0
     balance: bool
 
     @cached_property
@@ -125,9 +125,9 @@ class RidgeHead(Head):
         slope = self._scored(np.ones((1, len(shares))), shares)[0] - offset
         return LinearMap(self.map.weights * slope, self.map.bias * slope + offset)
 
-    def leave_one_out(self) -> Matrix:
+    def held_out(self, groups: Labels) -> Matrix:
         """Exact, from the factor."""
-        return self._scored(ridge_leave_one_out(self.factor, self.targets), held_out_shares(self.targets))
+        return self._scored(ridge_held_out(self.factor, self.targets, groups), held_out_shares(self.targets, groups))
 
     def _scored(self, predictions: Matrix, shares: Matrix) -> Matrix:
         return (balanced if self.balance else observed)(predictions, shares)
@@ -136,8 +136,6 @@ class RidgeHead(Head):
 @dataclass(frozen=True)
 class PrototypeHead(Head):
     """The nearest class mean: minus half the squared distance, in units of the features' size."""
-
-    usual_scale = 9.0
 
     @cached_property
     def means(self) -> Matrix:
@@ -155,13 +153,17 @@ class PrototypeHead(Head):
         """The square of the query is the constant that all classes share."""
         return LinearMap(self.means.T / self._size, -np.square(self.means).sum(1) / (2 * self._size))
 
-    def leave_one_out(self) -> Matrix:
-        """Exact: only the mean of the example's own class moves, away from it by n / (n - 1)."""
-        counts = self.targets.sum(0)
-        away = np.divide(counts, counts - 1, out=np.ones_like(counts), where=counts > 1)
+    def held_out(self, groups: Labels) -> Matrix:
+        """Exact: only the mean of the example's own class moves, because a group is of one class."""
+        counts, codes = self.targets.sum(0), self.targets.argmax(1)
+        sizes, sums = np.bincount(groups), np.zeros((groups.max() + 1, self.features.shape[1]))
+        np.add.at(sums, groups, self.features)
+        left = counts[codes] - sizes[groups]
+        means = (self.means[codes] * counts[codes, None] - sums[groups]) / np.maximum(left, 1)[:, None]
+        moved = -np.square(self.features - means).sum(1) / (2 * self._size)
         scores = self.scores(self.features)
-        moved = np.where(self.targets > 0, scores * np.square(away), scores)
-        return np.where((self.targets > 0) & (counts == 1), -np.inf, moved)
+        scores[np.arange(len(codes)), codes] = np.where(left > 0, moved, -np.inf)
+        return scores
 
     @cached_property
     def _size(self) -> float:
@@ -173,12 +175,13 @@ class LikelihoodHead(Head):
     """A linear classifier of greatest penalised likelihood, its bias hardly penalised.
 
     At the optimum the problem of each class is a weighted ridge regression, and leaving an example out of that one has
-    a closed form: the first Newton step towards the refit (Rad and Maleki 2020).
+    a closed form: the first Newton step towards the refit (Rad and Maleki 2020). With `balance`, the logarithm of its
+    share is subtracted from the logit of each class (Menon et al. 2021, eq. 9): all classes are then equally likely.
     """
 
-    usual_scale = 0.5
     exact = False
     lam: float
+    balance: bool
 
     @abstractmethod
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
@@ -196,27 +199,32 @@ class LikelihoodHead(Head):
 
     def scores(self, features: Matrix) -> Matrix:
         """Logits."""
-        return self.map(features)
+        return self.linear()(features)
 
     def linear(self) -> LinearMap:
-        """The logits themselves."""
-        return self.map
+        """The logits, less the logarithms of the shares if balanced."""
+        return LinearMap(self.map.weights, self.map.bias + self._adjustment(self.targets.mean(0)))
 
-    def leave_one_out(self) -> Matrix:
-        """z - (z - eta) / slack with the working responses z = eta + (y - mu) / (mu (1 - mu))."""
+    def _adjustment(self, shares: Matrix) -> Matrix:
+        with np.errstate(divide="ignore"):
+            return np.where(shares > 0, -np.log(shares) if self.balance else 0.0, -np.inf)
+
+    def held_out(self, groups: Labels) -> Matrix:
+        """z - (I - H)_GG^-1 (z - eta) with the working responses z = eta + (y - mu) / (mu (1 - mu))."""
         eta = self.map(self.features)
         mu = self.probabilities(eta)
         s = np.maximum(mu * (1 - mu), 1e-12)
         steps = (self.targets - mu) / s
-        slack = np.stack([self._slack(column) for column in s.T], 1)
-        alone = held_out_shares(self.targets) <= 0
-        return np.where(alone, -np.inf, eta + steps - steps / slack)
+        gaps = np.stack([self._gaps(*columns, groups) for columns in zip(steps.T, s.T, strict=True)], 1)
+        return eta + steps - gaps + self._adjustment(held_out_shares(self.targets, groups))
 
-    def _slack(self, s: Matrix) -> Matrix:
-        """1 minus the leverages of the ridge regression with these weights; its bias is among the features."""
-        weighted = torch.from_numpy(self._augmented * np.sqrt(s)[:, None])
-        slack: Matrix = ridge_factor(weighted, self.lam, bias=False).slack.numpy()
-        return slack
+    def _gaps(self, steps: Matrix, s: Matrix, groups: Labels) -> Matrix:
+        """The steps by the ridge regression with weights s without each group; its bias is among the features."""
+        root = np.sqrt(s)
+        factor = ridge_factor(torch.from_numpy(self._augmented * root[:, None]), self.lam, bias=False)
+        residuals = torch.from_numpy((steps * root)[:, None])
+        gaps: Matrix = factor.residuals_without(residuals, torch.from_numpy(groups)).numpy()[:, 0] / root
+        return gaps
 
     @cached_property
     def _mean(self) -> Matrix:
@@ -252,8 +260,6 @@ class LogisticHead(LikelihoodHead):
 class SoftmaxHead(LikelihoodHead):
     """Softmax regression, all classes in one problem; its leave-one-out neglects what couples them."""
 
-    usual_scale = 0.7
-
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
         """In the dual."""
         return X.mT @ solvers.softmax_dual(solvers.gram(X), Y, self.lam, STEPS)
@@ -266,7 +272,7 @@ class SoftmaxHead(LikelihoodHead):
 
 FitHead = Callable[[RidgeFactor, Matrix, float, bool], Head]
 """From factor, one-hot targets, lambda and balance."""
-LIKELIHOOD_GRID = (1e-3, 1e-2, 1e-1)
+LIKELIHOOD_GRID = (0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
@@ -279,8 +285,8 @@ class HeadMaker:
 
 MAKERS: Mapping[str, HeadMaker] = {
     "ridge": HeadMaker(lambda factor, targets, lam, balance: RidgeHead(factor, targets, balance)),
-    "logistic": HeadMaker(lambda factor, targets, lam, balance: LogisticHead(factor, targets, lam), LIKELIHOOD_GRID),
-    "softmax": HeadMaker(lambda factor, targets, lam, balance: SoftmaxHead(factor, targets, lam), LIKELIHOOD_GRID),
+    "logistic": HeadMaker(LogisticHead, LIKELIHOOD_GRID),
+    "softmax": HeadMaker(SoftmaxHead, LIKELIHOOD_GRID),
     "prototypes": HeadMaker(lambda factor, targets, lam, balance: PrototypeHead(factor, targets)),
 }
 

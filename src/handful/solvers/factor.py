@@ -121,17 +121,31 @@ class RidgeFactor(ABC):
     def leave_group_out(self, Y: Tensor, groups: Tensor) -> Tensor:
         """What a fit without the whole group of an example predicts for it, for groups (n,) of any labels.
 
-        The residuals of a group G without it are (I - H)_GG^-1 times those with it: one small system per group.
+        The residuals of a group G without it are (I - H)_GG^-1 times those with it: one small system per group, and
+        a division for a group of one.
         """
         Y = Y.to(self.X)
-        residuals = Y - self.solve(Y)(self.X)
-        predictions = Y.clone()
-        for group in torch.unique(groups):
-            rows = torch.nonzero(groups == group).squeeze(-1)
+        return Y - self.residuals_without(Y - self.solve(Y)(self.X), groups)
+
+    def residuals_without(self, residuals: Tensor, groups: Tensor) -> Tensor:
+        """The residuals (..., n, o) of each example without its group, from those of the fit with all."""
+        self._require_rest(1)
+        found = residuals / self.slack.unsqueeze(-1)
+        numbers, sizes = torch.unique(groups, return_counts=True)
+        for number in numbers[sizes > 1]:
+            rows = torch.nonzero(groups == number).squeeze(-1)
             self._require_rest(len(rows))
-            gap = torch.linalg.solve(self.residual_operator(rows), residuals[..., rows, :])
-            predictions = predictions.index_add(-2, rows, -gap)
-        return predictions
+            found[..., rows, :] = torch.linalg.solve(self.residual_operator(rows), residuals[..., rows, :])
+        return found
+
+    def leave_group_out_variances(self, groups: Tensor) -> Tensor:
+        """The predictive variance of each example under a fit without its group: lam ((I - H)_GG^-1 - I)_ii."""
+        found = 1 / self.slack
+        numbers, sizes = torch.unique(groups, return_counts=True)
+        for number in numbers[sizes > 1]:
+            rows = torch.nonzero(groups == number).squeeze(-1)
+            found[..., rows] = torch.linalg.inv(self.residual_operator(rows)).diagonal(dim1=-2, dim2=-1)
+        return self.lam.unsqueeze(-1) * (found - 1).clamp_min(0)
 
     def _require_rest(self, left_out: int) -> None:
         if self.X.shape[-2] <= left_out and self.bias:

@@ -1,7 +1,8 @@
 """Made the files of this folder with the handful that wrote format 1; kept so that later versions can be tested.
 
-`python -m tests.classifier.formats.make FOLDER` writes them to a folder; the tests compare what today's code makes of
-the same examples with what is recorded here.
+`python -m tests.classifier.formats.make write FOLDER` writes them to a folder; the tests compare what today's code
+makes of the same examples, and of the files, with what is recorded here. After a deliberate change of numbers,
+`python -m tests.classifier.formats.make record tests/classifier/formats` records them again; the files stay.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -92,20 +94,42 @@ def results(clf: FewShotClassifier, queries: Any) -> dict[str, Any]:
     }
 
 
+def record(folder: Path) -> None:
+    """Record the numbers again, of fresh fits and of the old files as they are, after a deliberate change of them."""
+    fresh = {name: results(clf, queries) for name, clf, queries in classifiers()}
+    loaded = {name: results(load(folder, name), queries) for name, queries in stored()}
+    (folder / "results.json").write_text(json.dumps({"fresh": fresh, "loaded": loaded}))
+
+
+def stored() -> Iterator[tuple[str, Any]]:
+    """The names of the files of format 1, and queries for each."""
+    for name, _, queries in classifiers():
+        yield name, queries
+    yield "own-no-thumbnails", images(4, 9)
+    yield "run", images(4, 9)
+
+
+def load(folder: Path, name: str) -> FewShotClassifier:
+    """The classifier of a file of format 1."""
+    if name.startswith("own"):
+        return FewShotClassifier.load(folder / f"{name}.handful", embedding=own_network(), cache=False)
+    if name != "run":
+        return FewShotClassifier.load(folder / f"{name}.handful")
+    with TemporaryDirectory() as place:
+        path = Path(place) / "run.handful"
+        path.write_bytes(gzip.decompress((folder / "run.handful.gz").read_bytes()))
+        return FewShotClassifier.load(path, cache=False)
+
+
 def write(folder: Path) -> None:
-    """Write the recorded numbers, one file per kind of classifier, and one around an embedding that handful trained."""
-    found = {}
-    for name, clf, queries in classifiers():
-        found[name] = results(clf, queries)
+    """Write one file per kind of classifier, and one around an embedding that handful trained."""
+    for name, clf, _ in classifiers():
         clf.save(folder / f"{name}.handful", thumbnails=True)
         if name == "own":
             clf.save(folder / "own-no-thumbnails.handful", thumbnails=False)
-    clf = _of_a_run(folder)
-    found["run"] = results(clf, images(4, 9))
-    clf.save(folder / "run.handful", thumbnails=False)
+    _of_a_run(folder).save(folder / "run.handful", thumbnails=False)
     (folder / "run.handful.gz").write_bytes(gzip.compress((folder / "run.handful").read_bytes(), mtime=0))
     (folder / "run.handful").unlink()
-    (folder / "results.json").write_text(json.dumps(found))
 
 
 def _of_a_run(folder: Path) -> FewShotClassifier:
@@ -125,4 +149,4 @@ def _of_a_run(folder: Path) -> FewShotClassifier:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    {"write": write, "record": record}[sys.argv[1]](Path(sys.argv[2]))
