@@ -389,3 +389,13 @@ def test_several_seeds_add_their_spread_and_one_adds_none() -> None:
     assert got.half == pytest.approx(math.hypot(closed, 1.96 * math.sqrt(4 / 3), 0.05))
     alone = outcome(seeds[0])
     assert compare(alone, published).half == pytest.approx(math.hypot(100 * alone.closed.half, 0.05))
+
+
+def test_results_show_themselves_in_a_line(tiny: Benchmark) -> None:
+    ridge = cell("R2-D2 (64C)", score(0.63))
+    made = results(tiny, ridge, cell("MAML", variant=""))
+    assert repr(made) == "Results(table1, 1 of 2 cells measured)"
+    assert repr(ridge).startswith("Cell(R2-D2 (64C) · authors, CIFAR-FS 5-way 1-shot: paper 62.3 ± 0.2, ours 63.00 ± ")
+    assert repr(made.cells[1]).endswith("ours not run)")
+    assert repr(made.drawn(COLUMN)).startswith("EpisodeSet(5-way 1-shot, 10 test episodes with 4 queries per class")
+    assert repr(ridge.scores[0].measurement.counts) == "Counts(63.00% of 400 episodes, 20 apart)"

@@ -40,7 +40,7 @@ class Line:
 
     @property
     def key(self) -> str:
-        """What the note of its end goes by: the command itself, so that lines may be moved."""
+        """The name of the note that it is done: by the command itself, so lines may be moved."""
         return hashlib.sha256(shlex.join(self.words).encode()).hexdigest()[:12]
 
 

@@ -262,7 +262,7 @@ def _pair_line(pair: Pair, episodes: int) -> dict[str, str]:
 
 
 def run_lines(results: Results) -> Lines:
-    """What stands behind the numbers, one row per run, with all names under which it serves."""
+    """The runs behind the numbers, one row each, with all recipe names that they serve."""
     runs: dict[Path, list[Manifest]] = {}
     for cell in results.cells:
         for score in cell.scores:

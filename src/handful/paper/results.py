@@ -141,7 +141,7 @@ def count_key(column: str, score: Score) -> str:
     return f"{column}/{score.folder.name}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cell:
     """One row of one column in one variant: what the paper has, and ours over all training seeds."""
 
@@ -153,6 +153,10 @@ class Cell:
     scores: tuple[Score, ...]
     width: str = ""
     """The network that was trained, where it is not the row's own; no published number is then compared with."""
+
+    def __repr__(self) -> str:
+        ours = self.ours.closed if self.scores else "not run"
+        return f"Cell({self.label}, {self.column.title}: paper {self.published or 'none'}, ours {ours})"
 
     @property
     def label(self) -> str:
@@ -197,7 +201,7 @@ class Cell:
 
     @property
     def shortfall(self) -> str:
-        """In what the runs behind it fall short of the recipe, in words."""
+        """How the runs behind it fall short of the recipe, in words."""
         return "; ".join(dict.fromkeys(s.manifest.shortfall for s in self.scores if s.manifest.shortfall))
 
     @property
@@ -250,7 +254,7 @@ class Pair:
 
     @property
     def same_order(self) -> bool | None:
-        """Whether ours stand in the published order; None where either is too close to call or unknown."""
+        """Whether ours are in the published order; None where either is too close to call or unknown."""
         if self.published is None or abs(self.published) <= self.published_half or not self.closed.excludes_zero:
             return None
         return (self.published > 0) == (self.closed.mean > 0)
@@ -290,7 +294,7 @@ Sets = dict[tuple[Column, str], EpisodeSet]
 """Test episodes by column and by the name of the data set whose pixels they have."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """An experiment's outcome."""
 
@@ -303,6 +307,10 @@ class Results:
     created: str
     versions: dict[str, str]
     machine: dict[str, str | int]
+
+    def __repr__(self) -> str:
+        measured = sum(bool(cell.scores) for cell in self.cells)
+        return f"Results({self.experiment.name}, {measured} of {len(self.cells)} cells measured)"
 
     @property
     def reproducing(self) -> tuple[Cell, ...]:

@@ -39,7 +39,7 @@ Checkpoint = Literal["shot", "mean", "last"]
 # Test episodes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EpisodeSet:
     """Test episodes of one kind; `digest` changes with any of their images or with their order."""
 
@@ -52,6 +52,9 @@ class EpisodeSet:
     digest: str
     apart: EpisodeRows
     """As many episodes as the split gives without using an image twice."""
+
+    def __repr__(self) -> str:
+        return f"EpisodeSet({self.way}-way {self.shot}-shot, {self})"
 
     def __str__(self) -> str:
         return f"{self.episodes:,} test episodes with {self.query} queries per class, hash {self.digest[:16]}"
