@@ -50,7 +50,8 @@ class Studio:
             print(f"handful studio: {address}  (Ctrl-C stops it; your work is saved as you go)", flush=True)
             if self.browser:
                 webbrowser.open(address)
-            run(Application(shelf).application(), bound, grace=1)
+            studio = Application(shelf)
+            run(studio.application(), bound, grace=5, stopping=studio.stop)
         return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -44,8 +45,14 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None, grace: int = GRACE) -> None:
-    """Serve until SIGINT or SIGTERM, then finish what was accepted."""
+def run(
+    app: ASGIApp,
+    bound: socket.socket,
+    limits: Limits | None = None,
+    grace: int = GRACE,
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then call `stopping`, which ends endless answers, and finish what was accepted."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -61,15 +68,23 @@ def run(app: ASGIApp, bound: socket.socket, limits: Limits | None = None, grace:
     )
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has stopped
         signal.signal(number, lambda *_: None)
-    asyncio.run(_serve(uvicorn.Server(config), bound, limits or Limits()))
+    asyncio.run(_serve(uvicorn.Server(config), bound, limits or Limits(), stopping))
 
 
-async def _serve(server: uvicorn.Server, bound: socket.socket, limits: Limits) -> None:
+async def _serve(server: uvicorn.Server, bound: socket.socket, limits: Limits, stopping: Callable[[], None]) -> None:
     watching = asyncio.create_task(_hang_up_on_silence(server, limits.idle))
+    waiting = asyncio.create_task(_when_stopped(server, stopping))
     try:
         await server.serve(sockets=[bound])
     finally:
         watching.cancel()
+        waiting.cancel()
+
+
+async def _when_stopped(server: uvicorn.Server, stopping: Callable[[], None]) -> None:
+    while not server.should_exit:
+        await asyncio.sleep(0.1)
+    stopping()
 
 
 async def _hang_up_on_silence(server: uvicorn.Server, seconds: float) -> None:

@@ -88,11 +88,17 @@ class Studio:
         app = Starlette(routes=routes, exception_handlers=errors, lifespan=self.lifespan)
         return Guard(app, access, self.limits, PAGE_POLICY)
 
+    def stop(self) -> None:
+        """End all streams of events, so that the server can stop."""
+        self.stopping.set()
+        for _, channel in self.sessions.values():
+            channel.tell("stopped", {})
+
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Close all sessions when the server stops."""
         yield
-        self.stopping.set()
+        self.stop()
         for session, _ in self.sessions.values():
             await run_in_threadpool(session.close)
 
