@@ -53,9 +53,10 @@ def cluster(scheduler: str) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     kind, _, count = scheduler.partition(":")
+    here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     if kind == "local" and count.isdecimal() and int(count):
         with (
-            LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None) as workers,
+            LocalCluster(n_workers=int(count), threads_per_worker=1, **here) as workers,
             Client(workers) as client,
         ):
             yield client

@@ -47,6 +47,10 @@ class Fit:
     """Device of the embedding."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
+    scheduler: str = ""
+    """Fit by Dask, without keeping the examples in the file: tcp://HOST:PORT, or local:N for N processes."""
+    shards: Path | None = None
+    """With --scheduler, the folder for features; by default beside the file. All workers must see it."""
 
     def run(self) -> int:
         """Fit, save, and print the classes and the estimated accuracy."""
@@ -55,6 +59,14 @@ class Fit:
 
         if self.out.exists() and not self.force:
             raise InvalidOptionError(f"{self.out} exists. Add --force to replace it, or use handful add to learn more.")
+        if self.scheduler:
+            from handful.cli.distributed import fit_by_dask
+
+            if self.learner != "ridge":
+                raise InvalidOptionError("With --scheduler the learner is ridge: only its sums merge exactly.")
+            return fit_by_dask(
+                self.folder, self.out, self.shards, self.scheduler, self.embedding, self.lam, self.balance
+            )
         engine = prepare(self.device, self.threads)
         found = labelled_pictures(self.folder, None)
         for remark in found.remarks:

@@ -59,12 +59,20 @@ class Predict:
     """Device of the embedding."""
     threads: int = 0
     """Threads to compute with; 0 for all cores."""
+    scheduler: str = ""
+    """Predict by Dask, with a classifier that was fitted so: tcp://HOST:PORT, or local:N for N processes."""
+    parquet: Path | None = None
+    """With --scheduler, the folder for the answers."""
 
     def run(self) -> int:
         """Print one line per image, in order, a few images at a time, and a summary at the end."""
         from handful.classifier import FewShotClassifier
 
         self._check()
+        if self.scheduler:
+            from handful.cli.distributed import predict_by_dask
+
+            return predict_by_dask(self.classifier, self._paths()[0], self.parquet, self.scheduler)
         engine = prepare(self.device, self.threads)
         clf = FewShotClassifier.load(self.classifier, device=str(engine.device))
         if self.reject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -86,6 +86,8 @@ class Reproduce:
     """Wait for runs that another process is training, instead of leaving them out."""
     processes: int = 1
     """For `queue`: commands to run at the same time; several get one thread each."""
+    on: str = ""
+    """Train each run as a job of its own: local:N for N at a time on this machine, or slurm."""
 
     def run(self) -> int:
         """Do it, or say what it would take."""
@@ -148,11 +150,16 @@ class Reproduce:
     def _reproduce(self, engine: Engine) -> int:
         from handful.paper.experiments import EXPERIMENTS, narrowed
         from handful.paper.report import summary, write_report
-        from handful.paper.reproduce import reproduce
+        from handful.paper.reproduce import plan_cells, reproduce
         from handful.paper.weights import keep_weights
 
-        experiment = narrowed(EXPERIMENTS[self.target], self.only)
-        results = reproduce(experiment, self._options(engine), _command(), _say, watched)
+        experiment, options = narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)
+        if self.on:
+            from handful.paper.grid import train_on
+
+            train_on(self.on, [job for _, own in plan_cells(experiment, options) for job in own], options, _say)
+            options = replace(options, minutes=1e-3)  # all that is left is to test
+        results = reproduce(experiment, options, _command(), _say, watched)
         for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
         _say(summary(results))
