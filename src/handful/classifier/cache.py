@@ -133,7 +133,7 @@ class Store:
             return action(self._connection)
         except sqlite3.OperationalError:
             self._give_up()  # locked by another process, or in a folder that cannot be written
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeError):  # sqlite3 cannot even say what is wrong with some damage
             self._give_up()
             _delete(self._path)
         return None
@@ -219,7 +219,7 @@ def _opened(path: Path, wait: float) -> sqlite3.Connection | None:
         except sqlite3.OperationalError:
             connection.close()
             return None
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeError):
             connection.close()
             _delete(path)
     return None
@@ -241,7 +241,7 @@ def _change(folder: Path, action: Callable[[sqlite3.Connection], None], create: 
             f"The feature cache {path} cannot be changed: {error}. Try again when no other command uses it, or delete "
             f"the file."
         ) from error
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeError):
         _delete(path)
 
 
