@@ -91,7 +91,7 @@ def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[S
         ) from error
     if facts.get("kind") != KIND:
         raise CheckpointError(
-            f"{path} was written by handful, but it is not a classifier with its examples. Is it a checkpoint of a run? "
+            f"{path} was written by handful, but it is not a classifier with examples. Is it a checkpoint of a run? "
             f"One that was fitted with --scheduler answers by handful predict --scheduler."
         )
     try:
