@@ -66,7 +66,7 @@ def drawing(kind: str, number: int) -> bytes:
     pen = ImageDraw.Draw(image)
 
     def at(value: float) -> float:
-        return value + hand.uniform(-6, 6)
+        return value + hand.uniform(-9, 9)
 
     def line(*points: tuple[float, float]) -> None:
         pen.line([(at(x), at(y)) for x, y in points], fill=20, width=hand.randint(4, 6))
@@ -82,6 +82,7 @@ def drawing(kind: str, number: int) -> bytes:
         pen.rectangle([0, 0, 95, 95], fill=20)
         for x in range(0, 96, 12):
             pen.line([x, 0, 95 - x, 95], fill=240, width=3)
+    image = image.rotate(hand.uniform(-30, 30), fillcolor=250)
     out = io.BytesIO()
     image.save(out, "PNG")
     return out.getvalue()

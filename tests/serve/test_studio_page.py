@@ -86,7 +86,8 @@ def test_from_an_empty_studio_to_three_classes_with_a_live_estimate(page: Any) -
     add_class(page, "cross")
     page.wait_for_selector("#accuracy")
     add_class(page, "zigzag")
-    page.wait_for_function("() => document.querySelector('.headline').textContent.includes('over 12 images')")
+    page.wait_for_function("() => document.querySelectorAll('.columns .thumb:not(.waiting)').length === 12")
+    page.wait_for_function("() => document.querySelectorAll('.quality .bars li').length === 3")
     found = state(page)
     assert found["estimate"]["accuracy"] >= 0.75  # far above chance, 1/3, on signs this different
     assert page.inner_text("#accuracy") == f"{100 * found['estimate']['accuracy']:.1f}%"

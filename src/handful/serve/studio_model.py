@@ -81,7 +81,7 @@ def shown(state: State) -> Json:
         "classes": {str(each.label): each.to_json() for each in found.classes},
         "guesses": _guesses(state),
         "doubtful": {each.digest: each.to_json() for each in found.doubtful},
-        "duplicates": [[digests[row] for row in group.indices] for group in found.duplicates],
+        "duplicates": sorted(sorted(digests[row] for row in group.indices) for group in found.duplicates),
         "needs": {str(each.label): each.reason for each in found.needs},
         "thresholds": _thresholds(state),
     }
@@ -110,6 +110,7 @@ def score_json(score: ScoreEstimate) -> Json:
         "high": _finite(score.high),
         "examples": score.examples,
         "exact": score.exact,
+        "untested": score.untested,
     }
 
 

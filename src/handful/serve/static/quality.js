@@ -26,14 +26,15 @@ function waiting(state) {
   return h("p", { class: "soft" }, text);
 }
 
-function headline({ accuracy, low, high, examples, moved, exact }) {
+function headline({ accuracy, low, high, examples, moved, exact, untested }) {
+  const missing = untested ? ` ${untested === 1 ? "1 class has" : `${untested} classes have`} too few images to be tested.` : "";
   const change = moved === null || moved === undefined || Math.abs(moved) < 0.0005 ? null : h("span", { class: `moved ${moved > 0 ? "up" : "down"}` }, `${moved > 0 ? "▲" : "▼"} ${Math.abs(100 * moved).toFixed(1)}`, h("span", { class: "hidden" }, " points since the last change"));
   return h(
     "div",
     { class: "headline" },
     h("p", { class: "number" }, h("span", { id: "accuracy" }, percent(accuracy, 1)), change),
     h("div", { class: "interval", vars: { "--low": low, "--high": high, "--at": accuracy }, "aria-hidden": "true" }, h("i", {}), h("b", {})),
-    h("p", { class: "soft" }, `of new images like these, ${exact ? "" : "about, "}by leave-one-out over ${images(examples)}. 95% interval: ${percent(low)} to ${percent(high)}.`),
+    h("p", { class: "soft" }, `of new images like these, ${exact ? "" : "about, "}by leave-one-out over ${images(examples)}. 95% interval: ${percent(low)} to ${percent(high)}.${missing}`),
   );
 }
 
