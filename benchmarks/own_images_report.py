@@ -1,176 +1,139 @@
-"""What 200 tasks say: means with intervals, a table in Markdown, a picture."""
+"""The page of benchmarks.own_images: tables over sets."""
 
 from __future__ import annotations
 
-import io
-import math
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from handful._io import write_atomically
-
-FALSE_REJECTION = 0.05
 OURS = "FewShotClassifier"
-Rows = list[dict[str, Any]]
-"""One dictionary a task."""
+FALSE_REJECTION = 0.05
+Row = dict[str, Any]
 
 
-def summary(rows: Rows) -> dict[str, Any]:
-    """Means over tasks, with 95% intervals, and paired differences to ours."""
-    accuracy = {name: np.array([row["accuracy"][name] for row in rows]) for name in rows[0]["accuracy"]}
-    estimate, truth = _column(rows, "estimate"), _column(rows, "matched_accuracy")
-    inside = (_column(rows, "low") <= truth) & (truth <= _column(rows, "high"))
-    shown = (_column(rows, "shown_low") <= truth) & (truth <= _column(rows, "shown_high"))
-    return {
-        "tasks": len(rows),
-        "accuracy": {name: _mean(values) for name, values in accuracy.items()},
-        "ours_minus": {name: _mean(accuracy[OURS] - values) for name, values in accuracy.items() if name != OURS},
-        "estimate": {
-            "correlation": float(np.corrcoef(estimate, truth)[0, 1]),
-            "mean_error": float(np.mean(estimate - truth)),
-            "mean_absolute_error": float(np.mean(np.abs(estimate - truth))),
-            "interval_covers": float(inside.mean()),
-            "interval_for_the_queries_covers": float(shown.mean()),
-        },
-        "ece": {
-            "before": _pooled_ece(rows, "_before"),
-            "after": _pooled_ece(rows, ""),
-            "before_by_task": float(_column(rows, "ece_before").mean()),
-            "after_by_task": float(_column(rows, "ece").mean()),
-        },
-        "unknown": {name: float(np.nanmean(_column(rows, name))) for name in ("auroc", "false_rejection", "detection")},
-    }
+def interval(values: Sequence[float]) -> float:
+    """Half of the 95% interval of the mean."""
+    return 1.96 * float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
 
 
-def _column(rows: Rows, name: str) -> NDArray[np.float64]:
-    return np.array([row[name] for row in rows], dtype=float)
+def calibration_error(rows: Sequence[Row]) -> float:
+    """Over the queries of all tasks."""
+    gaps = np.sum([row["gaps"] for row in rows], 0)
+    return float(np.abs(gaps).sum()) / sum(row["queries"] for row in rows)
 
 
-def _mean(values: NDArray[np.float64]) -> dict[str, float]:
-    return {"mean": float(values.mean()), "ci95": float(1.96 * values.std(ddof=1) / math.sqrt(len(values)))}
+def report(rows: Mapping[str, Sequence[Row]], gains: Mapping[str, Sequence[float]], command: str) -> str:
+    """The page."""
+    sets = list(rows)
+    parts = [INTRODUCTION.format(command=command), "Tasks: " + ", ".join(f"{s} {len(rows[s])}" for s in sets) + "."]
+    for title, uneven in (("equal shots (1, 3, 5 and 10)", False), ("1 to 10 images, each class its own number", True)):
+        parts += [f"## Accuracy with {title}", _accuracies({k: _some(v, uneven) for k, v in rows.items()}), PAIRED]
+    shots: list[tuple[str, int]] = [("1 shot", 1), ("3 shots", 3), ("5 shots", 5), ("10 shots", 10), ("uneven", 0)]
 
+    def by_shots(value: Callable[[Sequence[Row]], str]) -> list[list[str]]:
+        return [[title, *(value([r for r in rows[s] if r["shot"] == shot]) for s in sets)] for title, shot in shots]
 
-def _pooled(rows: Rows, suffix: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    confidences = np.concatenate([row[f"confidences{suffix}"] for row in rows])
-    return confidences, np.concatenate([row[f"right{suffix}"] for row in rows]).astype(float)
-
-
-def _pooled_ece(rows: Rows, suffix: str, bins: int = 15) -> float:
-    confidences, right = _pooled(rows, suffix)
-    bin_of = np.minimum((confidences * bins).astype(int), bins - 1)
-    return float(np.abs(np.bincount(bin_of, weights=confidences - right, minlength=bins)).sum() / len(right))
-
-
-def plot(results: dict[str, Rows], path: Path) -> None:
-    """Estimate against truth, confidence against accuracy, and how well strangers are told."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-    for (name, rows), colour in zip(results.items(), ("#0b6bcb", "#d9480f"), strict=True):
-        left.plot(
-            _column(rows, "matched_accuracy"), _column(rows, "estimate"), "o", ms=4, alpha=0.6, color=colour, label=name
+    def held(some: Sequence[Row]) -> str:
+        return (
+            f"{100 * np.mean([row['held'] for row in some]):.0f}% (±{50 * np.mean([row['width'] for row in some]):.0f})"
         )
-        for suffix, style in (("_before", ":"), ("", "-")):
-            confidences, correct = _pooled(rows, suffix)
-            edges = np.quantile(confidences, np.linspace(0, 1, 11))
-            bin_of = np.clip(np.searchsorted(edges, confidences, side="right") - 1, 0, 9)
-            points = [
-                (confidences[bin_of == b].mean(), correct[bin_of == b].mean()) for b in range(10) if (bin_of == b).any()
-            ]
-            label = f"{name}, {'before' if suffix else 'after'}"
-            middle.plot(*zip(*points, strict=True), style, marker=".", color=colour, label=label)
-        bins = {"bins": 20, "range": (0.5, 1), "color": colour}
-        right.hist(_column(rows, "auroc"), alpha=0.25, **bins)
-        right.hist(_column(rows, "auroc"), histtype="step", lw=1.8, label=name, **bins)
-    for axes in (left, middle):
-        axes.plot([0, 1], [0, 1], color="#999999", lw=1, zorder=0)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
-    least = min(
-        float(_column(rows, name).min()) for rows in results.values() for name in ("estimate", "matched_accuracy")
-    )
-    lowest = math.floor(20 * least - 1) / 20
-    left.set(xlim=(lowest, 1.01), ylim=(lowest, 1.01))
-    right.set(xlim=(0.5, 1))
-    right.yaxis.get_major_locator().set_params(integer=True)
-    left.set(title="Leave-one-out against truth", xlabel="accuracy on new images", ylabel="leave-one-out estimate")
-    middle.set(title="Calibration, before and after", xlabel="confidence", ylabel="accuracy")
-    right.set(title="Telling strangers", xlabel="AUROC of the unknown score", ylabel="tasks")
-    for axes in (left, middle, right):
-        axes.legend(frameon=False, fontsize=8)
-    target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=110)
-    plt.close(figure)
-    write_atomically(path, target.getvalue())
+
+    def bias(some: Sequence[Row]) -> str:
+        return f"{100 * np.mean([row['estimate'] - row['truth'] for row in some]):+.1f}"
+
+    total = [f"{100 * np.mean([row['held'] for row in rows[s]]):.0f}%" for s in sets]
+    parts += ["## Calibration", "Expected calibration error over all queries, in points.",
+              _table(["", *sets], by_shots(lambda some: f"{100 * calibration_error(some):.1f}"))]  # fmt: skip
+    parts += ["## The estimated accuracy", HELD, _table(["", *sets], [*by_shots(held), ["all tasks", *total]])]
+    parts += ["Estimate less truth, in points:", _table(["", *sets], by_shots(bias))]
+    parts += ["## Doubtful labels", DOUBTFUL, _table(["", *sets], _doubtful(rows))]
+    parts += ["## Unknown classes", UNKNOWN, _table(["", *sets], _unknown(rows))]
+    gain = [f"{100 * np.mean(gains[s]):+.1f} ± {100 * interval(gains[s]):.1f}" for s in sets]
+    parts += ["## Suggested labels", SUGGESTED, _table(["", *sets], [["gain over random, points", *gain]])]
+    pooled = [each for some in gains.values() for each in some]
+    parts += [f"Over all sets: {100 * np.mean(pooled):+.1f} ± {100 * interval(pooled):.1f} points.", SHORT]
+    return "\n\n".join(parts) + "\n"
 
 
-def report(summaries: dict[str, dict[str, Any]], about: dict[str, str], command: str) -> str:
-    """The results as Markdown."""
-    names = list(next(iter(summaries.values()))["accuracy"])
-    head = " | ".join(f"{name}: {about[name]}" for name in summaries)
-    lines = [
-        "# A classifier for a handful of images, on real tasks",
-        "",
-        f"{sum(s['tasks'] for s in summaries.values())} random tasks of 5 to 20 classes with 1 to 10 images each, "
-        "every class with its own number of images; queries are balanced. All methods see the same features. "
-        f"Made by `{command}`; inductive, one query at a time.",
-        "",
-        f"| accuracy, % | {head} |",
-        "| --- |" + " --- |" * len(summaries),
-    ]
+def _some(rows: Sequence[Row], uneven: bool) -> list[Row]:
+    return [row for row in rows if (row["shot"] == 0) == uneven]
+
+
+def _accuracies(rows: Mapping[str, Sequence[Row]]) -> str:
+    names = list(next(iter(rows.values()))[0]["accuracy"])
+    lines = []
     for name in names:
-        cells = [
-            f"{100 * s['accuracy'][name]['mean']:.1f} ± {100 * s['accuracy'][name]['ci95']:.1f}"
-            for s in summaries.values()
-        ]
-        gaps = [
-            ""
-            if name == OURS
-            else f" (ours {100 * s['ours_minus'][name]['mean']:+.1f} ± {100 * s['ours_minus'][name]['ci95']:.1f})"
-            for s in summaries.values()
-        ]
-        lines.append(f"| {name} | " + " | ".join(cell + gap for cell, gap in zip(cells, gaps, strict=True)) + " |")
-    lines += [
-        "",
-        "Intervals are 95% over tasks; the differences are paired. The constants of ours were chosen on validation "
-        "classes, which share none with these ([estimator-constants.md](estimator-constants.md)). An earlier version "
-        "was measured on these same tasks, and the rules of interval and threshold were changed after it.",
-        "",
+        cells = []
+        for some in rows.values():
+            own = np.array([row["accuracy"][name] for row in some])
+            lead = np.array([row["accuracy"][OURS] for row in some]) - own
+            paired = "" if name == OURS else f" ({100 * lead.mean():+.1f} ± {100 * interval(lead.tolist()):.1f})"
+            cells.append(f"{100 * own.mean():.1f}{paired}")
+        lines.append([name, *cells])
+    return _table(["%", *rows], lines)
+
+
+def _doubtful(rows: Mapping[str, Sequence[Row]]) -> list[list[str]]:
+    def share(above: str, below: str) -> list[str]:
+        sums = [[sum(row.get(name, 0) for row in some) for name in (above, below)] for some in rows.values()]
+        return [f"{100 * a / b:.1f}%" if b else "-" for a, b in sums]
+
+    return [
+        ["flagged with all labels right", *share("clean", "labels")],
+        ["precision with 5% wrong", *share("true", "flagged")],
+        ["recall with 5% wrong", *share("true", "wrong")],
     ]
-    lines += [f"| | {' | '.join(summaries)} |", "| --- |" + " --- |" * len(summaries)]
-    for label, group, key, form in (
-        ("leave-one-out: correlation with the true accuracy", "estimate", "correlation", "{:.2f}"),
-        ("leave-one-out: mean error, points", "estimate", "mean_error", "{:+.1%}"),
-        ("leave-one-out: mean absolute error, points", "estimate", "mean_absolute_error", "{:.1%}"),
-        (
-            "tasks whose 95% interval for so many images holds it",
-            "estimate",
-            "interval_for_the_queries_covers",
-            "{:.0%}",
-        ),
-        ("tasks whose 95% interval of the accuracy holds it", "estimate", "interval_covers", "{:.0%}"),
-        ("calibration error before (softmax of the predictions)", "ece", "before", "{:.3f}"),
-        ("calibration error after", "ece", "after", "{:.3f}"),
-        ("AUROC of the unknown score", "unknown", "auroc", "{:.3f}"),
-        (f"known queries rejected at the threshold for {FALSE_REJECTION:.0%}", "unknown", "false_rejection", "{:.1%}"),
-        ("strangers rejected there", "unknown", "detection", "{:.1%}"),
-    ):
-        cells = [form.format(s[group][key]) for s in summaries.values()]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "The true accuracy that leave-one-out is compared with is that on new images in the examples' own mix of "
-        "classes, for classes with at least two examples. Each held-out example leaves its class one image short, "
-        "so the estimate tends to lie below the truth, most so where classes have two or three images. The truth "
-        "itself is a sample of 50 (cifar-fs) or 10 (omniglot) queries a class, so the interval to compare it with is "
-        "that for so many new images, `score_estimate_.interval(images)`.",
-        "",
-        "![Leave-one-out against truth, calibration, and telling strangers](own-images.png)",
-        "",
+
+
+def _unknown(rows: Mapping[str, Sequence[Row]]) -> list[list[str]]:
+    names = {
+        "ours": "AUROC, unknown score",
+        "maximum": "AUROC, 1 - largest probability",
+        "nearest": "AUROC, nearest example",
+    }
+    lines = [
+        [title, *(f"{np.mean([row['auroc'][name] for row in some]):.3f}" for some in rows.values())]
+        for name, title in names.items()
     ]
-    return "\n".join(lines)
+    for name, title in (("rejected", "known queries rejected at 5%"), ("detected", "unknown queries rejected there")):
+        shares = [np.mean([row[name] for row in some if name in row]) for some in rows.values()]
+        lines.append([title, *(f"{100 * share:.1f}%" for share in shares)])
+    return lines
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *lines))
+
+
+INTRODUCTION = """# A classifier for a handful of images, on real tasks
+
+Random tasks of 5 to 20 classes (5 for textures, which has ten) from sets of photographs, CIFAR-FS (test classes) and
+Omniglot (test characters, each task from one alphabet); 12 queries per class. All methods see the same features:
+EfficientNet-Lite0 from `handful[images]`, or for Omniglot the weights that come with handful. Made by `{command}`;
+inductive, one query at a time.
+
+Photographs: *birds* are 60 classes of CUB-200-2011, *flowers* 30 of Oxford Flowers-102, *leaves* 30 of PlantVillage,
+*pets* 30 of Oxford-IIIT Pet, *textures* 10 of DTD; 24 to 40 images per class, drawn at random. The embedding was
+trained on ImageNet, which also has birds, cats and dogs. The constants of the classifier were chosen on other sets and
+classes: mini-ImageNet, training and validation classes of CIFAR-FS, validation characters of Omniglot. No image is
+part of handful."""
+PAIRED = "In parentheses: the lead of FewShotClassifier as it comes, paired over tasks, with its 95% interval."
+HELD = """Share of tasks whose 95% interval (`score_estimate_.interval(queries)`) holds the accuracy of the queries, all
+classes equally frequent, and in parentheses half the width from `low` to `high` in points. At one shot nothing can be
+held out, and the interval is that of similar tasks."""
+DOUBTFUL = (
+    "Tasks with 3 or more shots and uneven ones; one label in twenty made wrong at random. `estimate().doubtful`."
+)
+UNKNOWN = "Queries of as many other classes of the same set, against those of the known classes. Mean over tasks."
+SUGGESTED = """Accuracy after 20 labels chosen by `suggest` (or half of the pool, if that is less), less that after as
+many random ones, from one image per class."""
+SHORT = """## Where it falls short
+
+- The intervals are cautious: over all tasks of a set they hold the truth in 95 to 100% instead of 90 to 98%, most of all at
+  one shot, where they are as wide as the usual spread. At 3 shots they are too narrow on textures.
+- At one shot the calibration error is above 8 points on textures: the prior of the scale is one for all sets.
+- With equal shots logistic regression (C=10) and `learner="softmax"` are ahead by half a point on pets. Dividing the
+  scores of a class by the root of its mean fitted score gains 0.1 to 0.6 on birds and nothing on CIFAR-FS, and its
+  leave-one-out is not exact, so it was not taken."""

@@ -168,6 +168,19 @@ def test_a_file_that_was_tampered_with_is_refused(saved: Path, what: str) -> Non
         FewShotClassifier.load(saved)
 
 
+def test_what_is_forgotten_leaves_no_bytes_in_the_file(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "shapes", dict.fromkeys(SHAPES, 3))
+    path = tmp_path / "shapes.handful"
+    clf = FewShotClassifier(cache=False).fit(folder)
+    clf.save(path)
+    row = clf.examples_[0]
+    secrets = [row.name.encode(), row.digest.encode(), clf._state.sources[0].thumbnail]
+    assert all(secret in path.read_bytes() for secret in secrets)
+    FewShotClassifier.load(path, cache=False).forget(digest=row.digest).save(path)
+    assert not any(secret in path.read_bytes() for secret in secrets)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["shapes", "shapes.handful"]
+
+
 def test_the_header_is_json_that_anyone_can_read(saved: Path) -> None:
     content = saved.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
