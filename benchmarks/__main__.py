@@ -19,6 +19,11 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     """Parse, measure, report."""
     options = _parser().parse_args()
+    if options.only == ["service"]:
+        from benchmarks.service import measure
+
+        print(measure(options.out.with_name("SERVICE.md")))
+        return 0
     peers = None if options.no_peers else peers_python()
     setting = Setting(options.threads, options.clock, options.quick, peers)
     kept, known = options.out.with_suffix(".json"), versions(peers)
@@ -82,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=[*SUITE, "start", "profiles", "growth"],
-        help="measure these anew, and keep the rest of the page",
+        choices=[*SUITE, "start", "profiles", "growth", "service"],
+        help="measure only these, and keep the rest of the page; service has a page of its own",
     )
     return parser
 
