@@ -16,6 +16,8 @@ from handful.serve.guard import Limits
 
 CONNECTIONS = 512
 """Connections that may be open at once; requests on further ones are answered with 503."""
+KEEP_ALIVE = 30
+"""Seconds that an idle connection is kept for the next request."""
 GRACE = 30
 """Seconds that a stopping server gives to the requests that it has accepted."""
 
@@ -64,6 +66,7 @@ def run(
         server_header=False,
         proxy_headers=False,
         limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=grace,
     )
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has stopped
@@ -90,15 +93,17 @@ async def _when_stopped(server: uvicorn.Server, stopping: Callable[[], None]) ->
 async def _hang_up_on_silence(server: uvicorn.Server, seconds: float) -> None:
     """Close connections that have not sent the headers of a request in time, which uvicorn would keep forever."""
     now = asyncio.get_running_loop().time
-    since: dict[Any, tuple[object, float]] = {}
+    since: dict[Any, float] = {}
     while True:
         await asyncio.sleep(min(1.0, seconds))
         open_now: set[Any] = set(server.server_state.connections)
-        since = {each: start for each, start in since.items() if each in open_now}
-        for each in open_now:
-            answered, start = since.setdefault(each, (each.cycle, now()))
-            under_way = each.cycle is not None and not each.cycle.response_complete
-            if under_way or answered is not each.cycle:
-                del since[each]
-            elif now() - start > seconds:
+        since = {each: since.get(each, now()) for each in open_now if _in_headers(each)}
+        for each, start in since.items():
+            if now() - start > seconds:
                 each.transport.abort()
+
+
+def _in_headers(connection: Any) -> bool:
+    """Whether a connection has sent nothing yet, or only a part of the headers of its next request."""
+    cycle = connection.cycle
+    return cycle is None or (cycle.response_complete and bool(connection.conn.trailing_data[0]))
