@@ -40,6 +40,7 @@ class Load:
     """What some clients saw."""
 
     clients: int
+    asked: float
     seconds: float
     latencies: tuple[float, ...]
     statuses: dict[int, int]
@@ -154,7 +155,7 @@ async def _load(address: str, model: str, images: list[bytes], clients: int, sec
 
         await asyncio.gather(*(ask(number) for number in range(clients)))
         taken = time.perf_counter() - begun
-    return Load(clients, taken, tuple(latencies), dict(statuses))
+    return Load(clients, seconds, taken, tuple(latencies), dict(statuses))
 
 
 async def _memory(address: str, pid: int, images: list[bytes], requests: int) -> list[tuple[int, float]]:
@@ -185,6 +186,8 @@ def _page(
         "",
         f"- {platform.machine()}, {os.cpu_count()} cores; the load average at the end was {busy:.1f}"
         + (" — other work was running, so times are upper bounds and ratios are rough." if busy > 3 else "."),
+        f"- Each load lasts {beyond.asked:g} seconds (8 by default); memory is watched over {memory[-1][0]:,} requests "
+        "(10,000 by default).",
         f"- Embedding: {embedding}; Python {platform.python_version()}, torch {torch.__version__}.",
         "",
         "| in this process, without HTTP | images per second |",
