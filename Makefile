@@ -23,8 +23,8 @@ setup: ## Create .venv with pinned versions, if it is not there yet
 demo: setup ## Meta-train R2-D2 on drawn characters, evaluate it, write an HTML report (3 minutes)
 	@$(BIN)/handful demo
 
-test: setup ## Run every test
-	@$(BIN)/python -m pytest
+test: setup ## Run every test, one process per core
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test-fast: setup ## Run the tests that take less than a few seconds each
 	@$(BIN)/python -m pytest -m "not slow"
@@ -33,7 +33,7 @@ check: setup ## Formatting, lint, strict types, then every test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory test
 
 docs: setup ## Build the documentation site into build/docs, with warnings as errors
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
