@@ -131,8 +131,8 @@ SUGGESTED = """Accuracy after 20 labels chosen by `suggest` (or half of the pool
 many random ones, from one image per class."""
 SHORT = """## Where it falls short
 
-- The intervals are cautious: over all tasks of a set they hold the truth in 95 to 100% instead of 90 to 98%, most of all at
-  one shot, where they are as wide as the usual spread. At 3 shots they are too narrow on textures.
+- The intervals are cautious: over all tasks of a set they hold the truth in 95 to 100% instead of 90 to 98%, most of
+  all at one shot, where they are as wide as the usual spread. At 3 shots they are too narrow on textures.
 - At one shot the calibration error is above 8 points on textures: the prior of the scale is one for all sets.
 - With equal shots logistic regression (C=10) and `learner="softmax"` are ahead by half a point on pets. Dividing the
   scores of a class by the root of its mean fitted score gains 0.1 to 0.6 on birds and nothing on CIFAR-FS, and its
