@@ -117,8 +117,9 @@ inductive, one query at a time.
 Photographs: *birds* are 60 classes of CUB-200-2011, *flowers* 30 of Oxford Flowers-102, *leaves* 30 of PlantVillage,
 *pets* 30 of Oxford-IIIT Pet, *textures* 10 of DTD; 24 to 40 images per class, drawn at random. The embedding was
 trained on ImageNet, which also has birds, cats and dogs. The constants of the classifier were chosen on other sets and
-classes: mini-ImageNet, training and validation classes of CIFAR-FS, validation characters of Omniglot. No image is
-part of handful."""
+classes: mini-ImageNet, training and validation classes of CIFAR-FS, validation characters of Omniglot. Other tasks of
+birds were looked at while the prior of the scale and the lambdas of the learners were studied; the other sets were
+measured once. No image is part of handful."""
 PAIRED = "In parentheses: the lead of FewShotClassifier as it comes, paired over tasks, with its 95% interval."
 HELD = """Share of tasks whose 95% interval (`score_estimate_.interval(queries)`) holds the accuracy of the queries, all
 classes equally frequent, and in parentheses half the width from `low` to `high` in points. At one shot nothing can be
