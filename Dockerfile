@@ -2,7 +2,7 @@
 # docker build -t handful . && docker run -p 127.0.0.1:8080:8080 -v $PWD/models:/models handful birds.handful
 FROM python:3.12-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 RUN pip install --no-cache-dir build==1.3.0 && python -m build --wheel
 
