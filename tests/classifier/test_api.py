@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from handful.classifier import FewShotClassifier
+from handful.classifier.examples import label_from
 from handful.errors import InvalidOptionError
 from tests.classifier.test_classifier import NAMES, assert_same, task
 
@@ -146,3 +147,16 @@ def test_every_answer_belongs_to_one_version_while_other_threads_change_the_clas
         assert all(writer.exception() is None for writer in writers)
     assert clf.version_ == started + updates  # no update is lost
     assert list(clf.classes_) == list(NAMES[:3])
+
+
+def test_a_label_that_is_typed_or_sent_has_the_type_of_the_others() -> None:
+    assert label_from("heron", np.array(["auk", "bee"])) == "heron"
+    assert label_from("12", np.array([3, 4])) == 12
+    assert label_from("4", np.array([3, 4])) == 4
+    assert label_from("False", np.array([False, True])) is False
+    for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
+        with pytest.raises(InvalidOptionError, match=f"are (whole numbers|booleans) .*but got '{text}'"):
+            label_from(text, np.array(classes))
+    for text in ("", "two\nlines", "x" * 201):
+        with pytest.raises(InvalidOptionError, match="1 to 200 printable"):
+            label_from(text, np.array(["auk", "bee"]))

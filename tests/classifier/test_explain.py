@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from handful.classifier import FewShotClassifier
 from handful.errors import InvalidOptionError
+from tests.classifier.drawings import SHAPES, drawing, write_folder
 from tests.classifier.test_classifier import NAMES, task
 
 
@@ -85,6 +88,22 @@ def test_suggestions_are_different_and_teach_more_than_chance() -> None:
         ]
         gains.append(scores[0] - scores[1])
     assert np.mean(gains) > 0
+
+
+def test_suggested_images_are_named_as_they_were_given(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "shapes", dict.fromkeys(SHAPES, 2))
+    clf = FewShotClassifier(cache=False).fit(folder)
+    pool = [drawing(shape, 40 + number) for number, shape in enumerate(SHAPES)]
+    positions = clf.suggest(clf.transform(pool), k=3)
+    assert clf.suggest(np.stack([np.asarray(each) for each in pool]), k=3) == positions
+    assert all(one is pool[i] for one, i in zip(clf.suggest(pool, k=3), positions, strict=True))
+    paths = [tmp_path / "pool" / f"{number}.png" for number in range(len(pool))]
+    paths[0].parent.mkdir()
+    for path, image in zip(paths, pool, strict=True):
+        image.save(path)
+    assert clf.suggest(paths, k=3) == clf.suggest(tmp_path / "pool", k=3) == [paths[i] for i in positions]
+    assert clf.suggest(str(tmp_path / "pool"), k=3) == [str(paths[i]) for i in positions]
+    assert clf.suggest([], k=3) == []
 
 
 def test_counts_that_make_no_sense_are_refused() -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
-from handful.cli.updating import label_from, updating
-from handful.errors import InvalidOptionError
+from handful.cli.updating import updating
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 
@@ -67,16 +66,6 @@ def test_a_folder_without_locks_keeps_nobody_from_working(tmp_path: Path, monkey
     path.write_text("old")
     with updating(path):
         assert path.read_text() == "old"
-
-
-def test_a_label_on_the_command_line_is_of_the_type_of_the_others() -> None:
-    assert label_from("heron", np.array(["auk", "bee"])) == "heron"
-    assert label_from("12", np.array([3, 4])) == 12
-    assert label_from("4", np.array([3, 4])) == 4
-    assert label_from("False", np.array([False, True])) is False
-    for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
-        with pytest.raises(InvalidOptionError, match=f"--label {text} does not fit"):
-            label_from(text, np.array(classes))
 
 
 @pytest.mark.slow

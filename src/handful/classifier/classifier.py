@@ -38,7 +38,16 @@ from handful.classifier.examples import (
 from handful.classifier.explain import Explanation, explain, nearest, suggest
 from handful.classifier.features import Embedded, embed
 from handful.classifier.file import read_file, write_file
-from handful.classifier.inputs import Matrix, Picture, are_pictures, as_list, is_nothing, labelled_pictures, pictures
+from handful.classifier.inputs import (
+    Matrix,
+    Picture,
+    are_pictures,
+    as_list,
+    image_items,
+    is_nothing,
+    labelled_pictures,
+    pictures,
+)
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
 from handful.errors import InvalidOptionError, NotEnoughImagesError
@@ -296,11 +305,17 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         _require_count(k)
         return explain(now._state, None if X is None else now._features(X), k)
 
-    def suggest(self, X: Any, k: int = 10) -> list[int]:
-        """The positions of the k unlabelled images (or features) that are most worth labelling, best first."""
+    def suggest(self, X: Any, k: int = 10) -> list[Any]:
+        """The k unlabelled images that are most worth labelling, best first.
+
+        Of a folder it returns paths, and of a list its items. Features and images in one array have positions only.
+        """
         now = self.snapshot()
         _require_count(k)
-        return suggest(now._state, now._features(X), k)
+        items = image_items(X)
+        if items is None:
+            return suggest(now._state, now._features(X), k)
+        return [items[i] for i in suggest(now._state, now._features(items), k)]
 
     def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
         """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.

@@ -230,6 +230,29 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([known, new])
 
 
+LONGEST_LABEL = 200
+
+
+def label_from(given: Any, classes: NDArray[Any]) -> Any:
+    """The label that a command-line argument or a client names: a known class, or a new one of the same type."""
+    text, kind = str(given), type(classes[0].item())
+    for known in classes:
+        if str(known) == text:
+            return known.item()
+    if not text.strip() or len(text) > LONGEST_LABEL or not text.isprintable():
+        raise InvalidOptionError(f"A label has 1 to {LONGEST_LABEL} printable characters, but got {text[:50]!r}.")
+    try:
+        label = kind(given)
+    except ValueError:
+        label = None
+    if str(label) != text:
+        some = ", ".join(map(str, classes[:10]))
+        raise InvalidOptionError(
+            f"The labels of this classifier are {KINDS[classes.dtype.kind]} ({some}), but got {text[:50]!r}."
+        )
+    return label
+
+
 def uniform_labels(y: Any) -> Any:
     """Labels as given, if they are no list of mixed types, all of which NumPy would turn into text or numbers."""
     if isinstance(y, list | tuple):

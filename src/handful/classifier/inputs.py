@@ -122,6 +122,16 @@ def pictures(X: Any) -> list[Picture]:
     return [_picture(item, number) for number, item in enumerate(X)]
 
 
+def image_items(X: Any) -> list[Any] | None:
+    """The images as they were given: the paths of a folder or the items of a list; None for an array or features."""
+    X = as_list(X)
+    if not are_pictures(X) or (isinstance(X, torch.Tensor | np.ndarray) and X.ndim > 1):
+        return None
+    if isinstance(X, str | Path):
+        return [type(X)(picture.name) for picture in pictures(X)]
+    return [X] if isinstance(X, Image.Image) else list(X)
+
+
 Part = Literal["train", "test"]
 _PARTS: dict[str, Part] = {
     **dict.fromkeys(("train", "training"), "train"),

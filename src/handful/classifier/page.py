@@ -88,17 +88,10 @@ def _doubtful_part(state: State, estimate: Estimate) -> list[Markup]:
 def _advice_part(clf: FewShotClassifier, estimate: Estimate, unlabelled: Sequence[Picture], k: int) -> list[Markup]:
     parts = [heading("What to label next")]
     if unlabelled:
-        chosen = [int(each) for each in clf.suggest(list(unlabelled), k)]
-        guesses = clf.predict([unlabelled[i] for i in chosen])
+        chosen: list[Picture] = clf.suggest(list(unlabelled), k)
         pictures = [
-            Thumb(
-                thumbnail(unlabelled[i], unlabelled[i].read()),
-                f"{guess}?",
-                unlabelled[i].name,
-                key=f"new{i}",
-                path=unlabelled[i].name,
-            )
-            for i, guess in zip(chosen, guesses, strict=True)
+            Thumb(thumbnail(each, each.read()), f"{guess}?", each.name, key=f"new{number}", path=each.name)
+            for number, (each, guess) in enumerate(zip(chosen, clf.predict(chosen), strict=True))
         ]
         text = f"Of {count_of(len(unlabelled), 'unlabelled image')}, labelling these first:"
         return [*parts, paragraph(text), thumbs(pictures)]

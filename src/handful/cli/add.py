@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from handful.cli.machine import prepare
-from handful.cli.updating import label_from, learn, updating
+from handful.cli.updating import learn, updating
 from handful.errors import InvalidOptionError
 
 
@@ -42,6 +42,7 @@ class Add:
 
     def _update(self) -> int:
         from handful.classifier import FewShotClassifier
+        from handful.classifier.examples import label_from
         from handful.classifier.inputs import Labelled, count_of, labelled_pictures, pictures
 
         clf = FewShotClassifier.load(self.classifier)

@@ -65,18 +65,3 @@ def known_label(text: str, classes: NDArray[Any]) -> Any:
     near = get_close_matches(text, names, 1, 0.5)
     hint = f"Did you mean '{near[0]}'?" if near else f"The classes are {', '.join(list(names)[:10])}."
     raise InvalidOptionError(f"There is no class '{text}'. {hint}")
-
-
-def label_from(text: str, classes: NDArray[Any]) -> Any:
-    """The label that a command-line argument names: a known class, or a new one of the same type."""
-    for known in classes:
-        if str(known) == text:
-            return known.item()
-    try:
-        label = type(classes[0].item())(text)
-    except ValueError:
-        label = None
-    if str(label) != text:
-        some = ", ".join(map(str, classes[:10]))
-        raise InvalidOptionError(f"--label {text} does not fit this classifier, whose labels are not text: {some}.")
-    return label

@@ -20,6 +20,7 @@ from handful._io import locked
 from handful.classifier import FewShotClassifier
 from handful.classifier.answers import Answer, Estimate
 from handful.classifier.embedder import Embedder, unit_rows
+from handful.classifier.examples import label_from
 from handful.classifier.inputs import Matrix, Picture
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 from handful.serve.decode import pixels_for
@@ -28,7 +29,6 @@ from handful.serve.worker import Worker
 
 EXAMPLES = 20_000
 """Examples that a served classifier may learn: the factor of a ridge regression has as many rows."""
-LONGEST_LABEL = 200
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -86,14 +86,14 @@ class Model:
         def change(clf: FewShotClassifier) -> None:
             if len(clf.labels_) + len(pictures) > EXAMPLES:
                 raise InvalidOptionError(f"A served classifier learns at most {EXAMPLES} examples.")
-            clf.partial_fit(list(pictures), [label_from(label, clf)] * len(pictures))
+            clf.partial_fit(list(pictures), [label_from(label, clf.classes_)] * len(pictures))
 
         with self.worker.admit(len(pictures)):
             return await self._update(change)
 
     async def relabel(self, digest: str, label: Any) -> FewShotClassifier:
         """Correct the label of an example; the classifier afterwards."""
-        return await self._update(lambda clf: clf.relabel(label_from(label, clf), digest=digest))
+        return await self._update(lambda clf: clf.relabel(label_from(label, clf.classes_), digest=digest))
 
     async def forget(self, **which: Any) -> FewShotClassifier:
         """Forget an example by its digest, or a class by its label; the classifier afterwards."""
@@ -159,23 +159,6 @@ def load_models(paths: Sequence[Path], worker: Worker, learns: bool = False) -> 
             )
         models[model.name] = model
     return models
-
-
-def label_from(given: Any, clf: FewShotClassifier) -> Any:
-    """The label that a client means: a known class, or a new one of the same type, fit to be shown."""
-    for known in clf.classes_:
-        if str(known) == str(given):
-            return known.item()
-    text, kind = str(given), type(clf.classes_[0].item())
-    if not text.strip() or len(text) > LONGEST_LABEL or not text.isprintable():
-        raise InvalidOptionError(f"A label has 1 to {LONGEST_LABEL} printable characters, but got {text[:50]!r}.")
-    try:
-        label = kind(given)
-    except ValueError:
-        label = None
-    if str(label) != text:
-        raise InvalidOptionError(f"The labels of this classifier are of type {kind.__name__}, but got {text[:50]!r}.")
-    return label
 
 
 def _pixels(queries: Sequence[Picture], embedder: Embedder) -> NDArray[np.uint8]:
