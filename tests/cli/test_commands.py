@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from handful.cli import main
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 
 SMALL = ["--data", "glyphs", "--width", "32C", "--way", "5", "--images-per-class", "6", "--max-shot", "3"]
 QUICK = [*SMALL, "--val-episodes", "20", "--validate-every", "20", "--threads", "1"]
@@ -137,10 +138,11 @@ def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_p
     run = tmp_path / "run"
     words = [*SMALL, "--validate-every", "0", "--threads", "1"]
     handful("train", "--out", run, *words, "--episodes", "2")
+    tensors, facts = read_checkpoint(run / "last.safetensors")
+    facts["recipe"]["plan"].update(episodes=20, rate=1e30)
+    write_checkpoint(run / "last.safetensors", tensors, facts)
+    (run / "recipe.json").write_text(json.dumps({"recipe": facts["recipe"]}))
     good = (run / "last.safetensors").read_bytes()
-    recipe = json.loads((run / "recipe.json").read_text())
-    recipe["recipe"]["plan"].update(episodes=20, rate=1e30)
-    (run / "recipe.json").write_text(json.dumps(recipe))
     said = handful("train", "--out", run, "--resume", check=2).stderr
     assert re.search(r"at episode [3-9] with learning rate 1e\+30\. The last checkpoint is kept", said)
     assert (run / "last.safetensors").read_bytes() == good

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from pathlib import Path
+
 import pytest
 
-from handful.cli.main import _parse
+from handful.cli.main import _parse, main
 from handful.cli.train import Train, parse_options
 from handful.errors import InvalidOptionError
+from handful.meta.config import Plan, Recipe
 from handful.paper.recipes import named_recipe
 
 
@@ -26,3 +31,50 @@ def test_learner_options_are_read_by_kind() -> None:
     assert parse_options(words) == {"lam": 10, "rate": 1e-3, "learn_lam": True, "prior": "diagonal"}
     with pytest.raises(InvalidOptionError, match="name=value"):
         parse_options(("lam",))
+
+
+@pytest.mark.parametrize("words", [[], ["--recipe", "cifar-fs/r2d2-64C/authors"]])
+def test_there_is_nothing_to_resume_in_a_folder_that_holds_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    folder = tmp_path / "none"
+    assert main(["train", "--out", str(folder), "--resume", "--threads", "1", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{folder} is not a run" in said
+    assert not folder.exists()
+
+
+PLANNED = Recipe(plan=Plan(episodes=4, schedule="constant"), options={"lam": 3.0})
+COSINE = dataclasses.replace(PLANNED, plan=Plan(episodes=4, schedule="cosine"))
+LATE = dataclasses.replace(PLANNED, plan=Plan(episodes=4, schedule="constant", average="uniform", average_from=0.75))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "part"),
+    [
+        (PLANNED, ["--episodes", "3"], "not shorter"),
+        (PLANNED, ["--episodes=9", "--seed=2", "--rate=1"], "differs from these flags in rate and seed"),
+        (PLANNED, ["--set", "lam=4"], "in options"),
+        (COSINE, ["--episodes", "9"], "its cosine schedule brought the learning rate down to 0 at episode 4"),
+        (LATE, ["--episodes", "9"], "it averages weights over the last 25% of 4 episodes"),
+    ],
+)
+def test_a_run_goes_on_by_its_own_recipe_or_a_longer_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Recipe, words: list[str], part: str
+) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps({"recipe": recipe.as_json()}))
+    assert main(["train", "--out", str(tmp_path), "--resume", "--threads", "1", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert part in said
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.json"]
+
+
+@pytest.mark.parametrize("out", ["--out {}", "--out={}"])
+def test_flags_that_are_not_given_are_those_of_the_run_to_resume(tmp_path: Path, out: str) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps({"recipe": PLANNED.as_json()}))
+    command = _parse(["train", *out.format(tmp_path).split(), "--resume", "--episodes", str(Plan().episodes)])
+    assert isinstance(command, Train)
+    longer = dataclasses.replace(PLANNED, plan=dataclasses.replace(PLANNED.plan, episodes=Plan().episodes))
+    assert command._resumed(PLANNED) == longer

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from handful.data.table import Benchmark
-from handful.errors import CheckpointError, InvalidOptionError
+from handful.episodes import Episode, EpisodeSampler, FixedShots
+from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.config import Plan, Recipe
-from handful.meta.run import Run, build, load_model, read_recipe, score_name, validation_queries
+from handful.meta.run import Run, build, load_model, read_recipe, require_fitting, score_name, validation_queries
 
 RECIPE = Recipe(
     data="tiny",
@@ -27,6 +28,10 @@ RECIPE = Recipe(
     val_shots=(1,),
     val_query=2,
 )
+
+
+def tiny_episode(tiny: Benchmark) -> Episode:
+    return EpisodeSampler(tiny.train, FixedShots(3, 1, 1), seed=0)[0]
 
 
 def test_a_finished_run_holds_recipe_log_and_checkpoints(tmp_path: Path, tiny: Benchmark) -> None:
@@ -60,6 +65,42 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, tiny: B
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
+@pytest.mark.parametrize("planned", [2, 3])
+def test_a_finished_run_that_is_extended_ends_in_the_bits_of_one_planned_as_long(
+    tmp_path: Path, tiny: Benchmark, planned: int
+) -> None:
+    whole, longer = Run(tmp_path / "whole", RECIPE, tiny), tmp_path / "longer"
+    short = dataclasses.replace(RECIPE, plan=dataclasses.replace(RECIPE.plan, episodes=planned))
+    for run in (whole, Run(longer, short, tiny)):
+        run.start()
+        list(run.train())
+    again = Run(longer, RECIPE, tiny)
+    again.resume()
+    assert read_recipe(longer) == RECIPE
+    assert load_model(longer)(tiny_episode(tiny)).shape[-1] == 3  # its best checkpoint is still that of the shorter run
+    assert [progress.episode for progress in again.train()] == list(range(planned + 1, 5))
+    ours, theirs = again.state.tensors(), whole.state.tensors()
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_a_run_that_patience_ended_is_extended_by_more_patience_only(tmp_path: Path, tiny: Benchmark) -> None:
+    def of(**plan: int) -> Run:
+        return Run(tmp_path, dataclasses.replace(RECIPE, plan=dataclasses.replace(RECIPE.plan, **plan)), tiny)
+
+    run = of(episodes=100, patience=1)
+    run.start()
+    run.validate = lambda model: {"1-shot": 1 / (1 + run.state.episode)}  # type: ignore[method-assign]
+    list(run.train())
+    assert run.state.episode < 100
+    recipe = (tmp_path / "recipe.json").read_bytes()
+    with pytest.raises(InvalidOptionError, match="--patience"):
+        of(episodes=200, patience=1).resume()
+    assert (tmp_path / "recipe.json").read_bytes() == recipe
+    more = of(episodes=200, patience=50)
+    more.resume()
+    assert not more.state.finished
+
+
 def test_files_of_two_runs_are_not_mixed(tmp_path: Path, tiny: Benchmark) -> None:
     run = Run(tmp_path, RECIPE, tiny)
     run.start()
@@ -77,6 +118,13 @@ def test_a_model_follows_the_seed_of_its_recipe_and_leaves_global_randomness_alo
     weights = [next(model.embedding.parameters()) for model in (first, same, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_grey_model_does_not_take_colour_images() -> None:
+    with pytest.raises(
+        DataError, match=r"28 x 28 pixels with 1 channels, but those of birds are 84 x 84 with 3.*--grey"
+    ):
+        require_fitting((1, 28, 28), (3, 84, 84), "birds")
 
 
 def test_scores_are_named_by_shots_and_further_ways() -> None:

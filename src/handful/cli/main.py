@@ -10,6 +10,8 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import tyro
@@ -33,6 +35,7 @@ from handful.cli.studio import Studio
 from handful.cli.test import Test
 from handful.cli.train import Train, flags_of
 from handful.errors import HandfulError, InvalidOptionError
+from handful.meta.config import Recipe
 from handful.paper.recipes import named_recipe
 
 Command = (
@@ -121,10 +124,9 @@ def _parse(words: list[str]) -> Command:
 
 
 def _commands(words: list[str]) -> type[Command]:
-    """The commands; `train --recipe NAME` takes the defaults of its flags from that recipe."""
-    flags = " ".join(words).replace("--recipe=", "--recipe ").split()
-    named = [flags[i + 1] for i, word in enumerate(flags[:-1]) if word == "--recipe"]
-    train = Train(out=MISSING, recipe=flags_of(named_recipe(named[-1]))) if named and words[0] == "train" else None
+    """The commands; the flags of `train` have their defaults from the recipe that it starts from."""
+    recipe = _starting_recipe(words) if words[:1] == ["train"] else None
+    train = None if recipe is None else Train(out=MISSING, recipe=flags_of(recipe))
     training = subcommand("train") if train is None else subcommand("train", default=train)
     commands: object = (
         Annotated[Fit, subcommand("fit")]
@@ -144,6 +146,24 @@ def _commands(words: list[str]) -> type[Command]:
         | Annotated[Reproduce, subcommand("reproduce")]
     )
     return cast("type[Command]", commands)
+
+
+def _starting_recipe(words: list[str]) -> Recipe | None:
+    """The recipe that `train --recipe` names, or that of the run to resume."""
+    if named := _given(words, "--recipe"):
+        return named_recipe(named)
+    out = _given(words, "--out")
+    if not out or "--resume" not in words:
+        return None
+    from handful.meta.run import read_recipe
+
+    return read_recipe(Path(out))
+
+
+def _given(words: list[str], flag: str) -> str:
+    """The value of a flag, written with a space or with an equals sign; the last one counts."""
+    pairs = [pair for word, after in pairwise([*words, ""]) for pair in ((word, after), word.partition("=")[::2])]
+    return ([""] + [value for word, value in pairs if word == flag and value])[-1]
 
 
 def _check_command(words: list[str]) -> None:

@@ -16,7 +16,7 @@ from handful.cli.machine import Device, Precision, Reduce, prepare
 from handful.cli.progress import validation_line
 from handful.cli.streams import HANGUP, STOPPING, let_go_of_the_terminal
 from handful.errors import InvalidOptionError
-from handful.meta.config import Option, Recipe
+from handful.meta.config import Option, Recipe, differences, prolongs
 
 if TYPE_CHECKING:
     from handful.meta.run import Run
@@ -51,7 +51,8 @@ class Train:
     set: tuple[str, ...] = ()
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
     resume: bool = False
-    """Go on with the run in this folder, to the same bits (with as many threads); its recipe is the folder's."""
+    """Go on with the run in this folder, to the same bits (with as many threads). Its recipe is the folder's: only
+    --episodes and --patience may be larger, to train a finished run for longer."""
     minutes: float = 0.0
     """Stop after this many minutes, saved and ready to resume; 0 means no limit."""
     save_every: int = 500
@@ -77,14 +78,38 @@ class Train:
         from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
 
         engine = prepare(self.device, self.threads, self.precision, self.reduce, self.compile)
-        resuming = (self.resume or restarted()) and (self.out / RECIPE).exists()
-        recipe = read_recipe(self.out) if resuming else self._recipe()
+        resuming = self.resume or (restarted() and (self.out / RECIPE).exists())
+        recipe = self._resumed(read_recipe(self.out)) if resuming else self._recipe()
         if not self.minutes >= 0:
             raise InvalidOptionError(f"--minutes must not be negative, but got {self.minutes}.")
         run = Run(self.out, recipe, benchmark_of(recipe, recorded=resuming), engine)
         with held(self.out) if engine.leads else nullcontext():
             run.resume() if resuming else run.start()
             return self._train(run) if engine.leads else self._follow(run)
+
+    def _resumed(self, old: Recipe) -> Recipe:
+        """The recipe to go on by: that of the run, or the same for longer."""
+        if not self.resume:  # torchrun started a new run again, with the words that it was started with
+            return old
+        new = self._recipe()
+        if prolongs(old, new):
+            return new
+        refused = set(differences(old, new)) - {"episodes", "patience"}
+        if refused:
+            raise InvalidOptionError(
+                f"The run in {self.out} differs from these flags in {' and '.join(sorted(refused))}. --resume goes on "
+                f"by the recipe of the run: leave them out, or start a new run with another --out."
+            )
+        before, now = old.plan.episodes, new.plan.episodes
+        if now < before:
+            raise InvalidOptionError(
+                f"The run in {self.out} is planned for {before:,} episodes and can be made longer, but not shorter "
+                f"({now:,}). Stop it with Ctrl-C or --minutes."
+            )
+        raise InvalidOptionError(
+            f"The run in {self.out} cannot be extended from {before:,} to {now:,} episodes: {old.plan.fixed_length}, "
+            f"so a longer run would have gone another way from the start. Start a new one with another --out."
+        )
 
     def _train(self, run: Run) -> int:
         from tqdm import tqdm

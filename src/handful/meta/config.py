@@ -96,6 +96,15 @@ class Plan:
         )
         return episode >= self.episodes or bool(stalled)
 
+    @property
+    def fixed_length(self) -> str:
+        """Why training for longer would have gone another way from the start, in words; empty if it would not."""
+        if self.schedule == "cosine":
+            return f"its cosine schedule brought the learning rate down to 0 at episode {self.episodes:,}"
+        if self.average != "none" and self.average_from:
+            return f"it averages weights over the last {1 - self.average_from:.0%} of {self.episodes:,} episodes"
+        return ""
+
     def rate_at(self, episode: int) -> float:
         """The learning rate of the update that begins with this episode."""
         if self.schedule == "step":
@@ -180,6 +189,24 @@ class Recipe:
     def as_json(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
         return asdict(self)
+
+
+def differences(old: Recipe, new: Recipe) -> list[str]:
+    """The names of the fields in which two recipes differ, those of their plans included."""
+    pairs: list[tuple[Any, Any]] = [(old.plan, new.plan), (old, new)]
+    return [
+        each.name
+        for one, other in pairs
+        for each in fields(one)
+        if each.name != "plan" and getattr(one, each.name) != getattr(other, each.name)
+    ]
+
+
+def prolongs(old: Recipe, new: Recipe) -> bool:
+    """Whether two recipes train alike, except that the new one may go on for longer."""
+    changed = set(differences(old, new))
+    longer = new.plan.episodes >= old.plan.episodes and not ("episodes" in changed and old.plan.fixed_length)
+    return changed <= {"episodes", "patience"} and longer
 
 
 def _changed(config: Plan | Recipe) -> str:

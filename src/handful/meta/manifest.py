@@ -20,7 +20,7 @@ from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
 from handful.meta.completeness import Completion, completion
-from handful.meta.config import Recipe
+from handful.meta.config import Recipe, recipe_from_json
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"
@@ -165,17 +165,17 @@ class Record:
 
 
 def record_by_hand(run: Run, name: str) -> Record:
-    """The record of a run that a person started, under the name of its recipe; without one, the name it had."""
+    """The record of a run that a person started, under its recipe's name; without one, the name it had before."""
     benchmark, planned = run.benchmark, run.recipe.plan.episodes
-    return Record(
-        Manifest(name or _known_name(run.folder), run.recipe, planned, benchmark.name, content_hash(benchmark)), run
-    )
+    return Record(Manifest(name or _known_name(run), run.recipe, planned, benchmark.name, content_hash(benchmark)), run)
 
 
-def _known_name(folder: Path) -> str:
+def _known_name(run: Run) -> str:
+    """The name in the manifest that the run has already, unless its recipe has become longer since."""
     try:
-        return str(read_json(folder / MANIFEST)["name"])
-    except (OSError, ValueError, LookupError, TypeError):
+        facts = read_json(run.folder / MANIFEST)
+        return str(facts["name"]) if recipe_from_json(facts["recipe"]) == run.recipe else "none"
+    except (OSError, ValueError, LookupError, TypeError, CheckpointError):
         return "none"
 
 

@@ -25,7 +25,7 @@ from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
-from handful.meta.config import Recipe, recipe_from_json
+from handful.meta.config import Recipe, prolongs, recipe_from_json
 from handful.meta.engine import CPU, Engine
 from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within
@@ -113,21 +113,37 @@ class Run:
         self.start()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint; log lines after it are dropped, because they will be written again."""
+        """Go on from the last checkpoint, for longer than it was planned if this recipe is longer than the folder's.
+
+        Log lines after the checkpoint are dropped, because they will be written again.
+        """
         if (self.folder / LAST).exists():
             tensors, facts = read_checkpoint(self.folder / LAST)
-            if recipe_from_json(facts.get("recipe")) != self.recipe:
+            if not prolongs(recipe_from_json(facts.get("recipe")), self.recipe):
                 raise CheckpointError(
                     f"{self.folder / LAST} was trained by another recipe than {RECIPE} beside it says; files of two "
                     f"runs were mixed. Bring back the right one, or start a new run with another --out."
                 )
             self.state.restore(tensors, facts.get("training", {}))
+        self._prolong()
         log = self.folder / LOG
         if self.engine.leads and log.exists():
             kept = [
                 line for line in log.read_text(errors="replace").splitlines() if _episode_of(line) <= self.state.episode
             ]
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
+
+    def _prolong(self) -> None:
+        """Write the recipe into the folder if it is a longer one than the folder's."""
+        if not self.engine.leads or (old := read_recipe(self.folder)) == self.recipe:
+            return
+        if self.state.finished and self.state.episode < self.recipe.plan.episodes:
+            raise InvalidOptionError(
+                f"The run in {self.folder} ended at episode {self.state.episode:,} because no validation score had "
+                f"risen for {old.plan.patience:,} episodes. Raise --patience too, or switch it off with --patience 0."
+            )
+        facts = {**read_json(self.folder / RECIPE), "recipe": self.recipe.as_json()}
+        write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
 
     def train(self, save_every: int = 500, save_seconds: float = 120.0) -> Generator[Progress, None, None]:
         """Train to the end of the plan, saving every so often; closed early, between two updates, it saves too.
@@ -229,7 +245,9 @@ def read_recipe(folder: Path) -> Recipe:
     try:
         return recipe_from_json(read_json(path)["recipe"])
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(f"{folder} is not a run: it has no {RECIPE}.") from error
+        raise CheckpointError(
+            f"{folder} is not a run: it has no {RECIPE}. Name a folder that handful train --out wrote."
+        ) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
 
@@ -271,7 +289,8 @@ def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
         trained = trained_model(weights, facts["recipe"], facts["image_shape"], facts["training"]["episode"])
     except (LookupError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} does not hold a whole model: {str(error).rstrip('.')}.") from error
-    if path != Path(run) and (path.parent / RECIPE).exists() and read_recipe(path.parent) != trained.recipe:
+    beside = path != Path(run) and (path.parent / RECIPE).exists()
+    if beside and not prolongs(trained.recipe, read_recipe(path.parent)):
         raise CheckpointError(
             f"{path} was trained by another recipe than {RECIPE} beside it says: files of two runs were mixed. "
             f"Name the checkpoint file itself to use it as it is."
