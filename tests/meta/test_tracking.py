@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from handful.cli import main
 from handful.errors import InvalidOptionError
 from handful.meta.tracking import tensorboard
 from handful.meta.train import Progress
@@ -30,3 +31,12 @@ def test_a_missing_tensorboard_is_one_clear_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InvalidOptionError, match=r"handful\[tensorboard\]"), tensorboard(tmp_path):
         pass
+
+
+def test_training_without_tensorboard_stops_before_it_makes_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert main(["train", "--out", str(tmp_path / "run"), "--episodes", "1", "--tensorboard"]) == 2
+    assert "handful[tensorboard]" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

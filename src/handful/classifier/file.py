@@ -79,7 +79,7 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
 def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[State, AnyEmbedder | None]:
     """The classifier of a file. `embedding` is needed where the file was made with a network of the user's."""
     if not path.is_file():
-        raise CheckpointError(f"There is no classifier {path}.")
+        raise CheckpointError(f"There is no classifier {path}. Make one with: handful fit FOLDER -o {path}")
     try:
         tensors, facts = read_checkpoint(path)
     except NewerFormatError:

@@ -76,12 +76,15 @@ class Train:
         from handful.meta.engine import restarted
         from handful.meta.lock import held
         from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
+        from handful.meta.tracking import event_writer
 
         engine = prepare(self.device, self.threads, self.precision, self.reduce, self.compile)
         resuming = self.resume or (restarted() and (self.out / RECIPE).exists())
         recipe = self._resumed(read_recipe(self.out)) if resuming else self._recipe()
         if not self.minutes >= 0:
             raise InvalidOptionError(f"--minutes must not be negative, but got {self.minutes}.")
+        if self.tensorboard:
+            event_writer()
         run = Run(self.out, recipe, benchmark_of(recipe, recorded=resuming), engine)
         with held(self.out) if engine.leads else nullcontext():
             run.resume() if resuming else run.start()

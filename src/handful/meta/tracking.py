@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from handful.errors import InvalidOptionError
 from handful.meta.train import Progress
 
 
-@contextmanager
-def tensorboard(folder: Path | str) -> Iterator[Callable[[Progress], None]]:
-    """A function that writes each `Progress` to TensorBoard's event files in `folder`."""
+def event_writer() -> type[Any]:
+    """TensorBoard's writer of event files. Ask before a run starts: then a missing package leaves no folder behind."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InvalidOptionError("TensorBoard is not installed. Type pip install 'handful[tensorboard]'.") from error
-    with SummaryWriter(folder) as writer:
+    return SummaryWriter
+
+
+@contextmanager
+def tensorboard(folder: Path | str) -> Iterator[Callable[[Progress], None]]:
+    """A function that writes each `Progress` to TensorBoard's event files in `folder`."""
+    with event_writer()(folder) as writer:
 
         def record(progress: Progress) -> None:
             values = {"train/loss": progress.loss, "train/accuracy": progress.accuracy, "train/rate": progress.rate}
