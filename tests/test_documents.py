@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,15 +44,20 @@ def environment(folder: Path) -> dict[str, str]:
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", script(page)],
-        cwd=work,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    with (tmp_path / "output.txt").open("w+") as output:
+        example = subprocess.Popen(
+            [sys.executable, "-c", script(page)],
+            cwd=work,
+            env=environment(tmp_path),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        code = example.wait(timeout=600)
+        with contextlib.suppress(ProcessLookupError):  # what a page started in the background ends with its test
+            os.killpg(example.pid, signal.SIGKILL)
+        output.seek(0)
+        assert code == 0, output.read()
 
 
 @pytest.mark.slow
