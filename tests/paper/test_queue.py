@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,9 +16,10 @@ from safetensors.torch import load_file
 
 from handful.cli import main
 from handful.errors import InvalidOptionError
+from handful.meta.config import Recipe
 from handful.meta.lock import BusyError, held, holder, is_held
 from handful.meta.run import LAST, LOG
-from handful.paper.queue import read_queue
+from handful.paper.queue import read_queue, status_of
 
 JOB = "table1 --only cifar-fs/r2d2-64C --width 32C --episodes 30 --validate-every 5 --test-episodes 20 --threads 1"
 
@@ -142,3 +144,18 @@ def test_a_failing_job_is_reported_and_tried_again(small_root: Path, tmp_path: P
         assert queue.returncode == 2
         assert said.count("FAILED (2)") == 2
         assert "2 jobs failed" in said
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"episode": "x"}', "[3]", '{"episode": 3, "validation": [1]}', "{"])
+@pytest.mark.parametrize("sessions", ['[{"last": "x"}]', "5", "[" * 100_000])
+def test_the_status_of_a_run_with_a_hostile_log_and_manifest_is_what_its_whole_lines_say(
+    tmp_path: Path, line: str, sessions: str
+) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps({"recipe": Recipe().as_json()}))
+    good = '{"episode": 2, "validation": {"1-shot": 0.5}}'
+    (tmp_path / "log.jsonl").write_text(f"{line}\n{good}\n{line}\n")
+    (tmp_path / "manifest.json").write_text(f'{{"sessions": {sessions}}}')
+    status = status_of(tmp_path)
+    assert status is not None
+    assert status.best == {"1-shot": 0.5}
+    assert "2 of 120,000 episodes" in str(status)

@@ -121,6 +121,29 @@ def test_a_report_without_counts_passes_only_with_its_reason(report: Path, capsy
     assert "0 reports recomputed (0 figures), 1 without counts, 0 wrong." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cells": None},
+        {"cells": [{"ours": 5, "column": "5-way", "label": []}]},
+        {"pairs": {"first": 1}},
+        {"counts": {"file": "x" * 5000}},
+        {"counts": "table1"},
+        {"cells": 1e999},
+    ],
+)
+def test_a_hostile_report_is_one_complaint(report: Path, change: dict[str, Any]) -> None:
+    edit(report, lambda facts: facts.update(change))
+    assert "\n" not in verify(report).complaint
+    assert verify(report).complaint
+
+
+def test_json_that_is_nested_too_deeply_is_no_report(report: Path, tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert reports_below(tmp_path) == [report]
+    assert verify(tmp_path / "deep.json").complaint == "the report cannot be read: its JSON is nested too deeply"
+
+
 def test_a_folder_without_reports_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
     with pytest.raises(DataError, match="holds no report"):

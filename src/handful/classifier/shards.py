@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from handful._io import write_atomically
+from handful._io import read_json, write_atomically
 from handful.classifier.inputs import Labels, Matrix
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -60,7 +60,7 @@ class FeatureShards:
     def index(self) -> dict[str, Any]:
         """What the index says: classes, rows of each shard, and the embedding."""
         try:
-            facts: dict[str, Any] = json.loads((self.folder / INDEX).read_text())
+            facts: dict[str, Any] = read_json(self.folder / INDEX)
             version, rows, classes = facts["format"], facts["rows"], facts["classes"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{self.folder} has no index of feature shards that can be read: {error}.") from error

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from handful import __version__, data
-from handful._io import from_json, parse_json, read_json, write_atomically
+from handful._io import MEGABYTE, from_json, parse_json, read_bytes, read_json, write_atomically
 from handful.data.augment import AUGMENTATIONS, Compose
 from handful.data.loading import load_recorded
 from handful.data.table import Benchmark
@@ -37,6 +38,7 @@ _FRESH = 0xF4E5
 """Sets the seeds of fresh validation episodes apart from those of training."""
 LARGEST = 1024
 """Pixels per side of the largest images that can be packed; a header that claims more is not built."""
+MOST_LOG = 256 * MEGABYTE
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 
 
@@ -329,6 +331,21 @@ def _checkpoint_of(run: Path, which: str) -> Path:
 
 def _names(folder: Path) -> list[str]:
     return sorted(path.stem.removeprefix("best-") for path in folder.glob("*.safetensors"))
+
+
+def read_log(folder: Path) -> list[tuple[int, Scores]]:
+    """The episode and the validation scores, if any, of each line of a run's log; half written ones are skipped."""
+    found: list[tuple[int, Scores]] = []
+    try:
+        lines = read_bytes(folder / LOG, MOST_LOG).splitlines()
+    except (OSError, DataError):
+        return found
+    for text in lines:
+        with suppress(LookupError, TypeError, ValueError, AttributeError):
+            line = parse_json(text)
+            scores = from_json(dict[str, float], line.get("validation", {}), "validation")
+            found.append((from_json(int, line["episode"], "episode"), scores))
+    return found
 
 
 def _episode_of(line: str) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handful.meta.run import LOG
+from handful.meta.run import read_log
 from handful.paper.published import Column
 from handful.paper.results import Cell, Results
 from handful.report.page import Picture
@@ -123,16 +121,11 @@ def curves_of(results: Results) -> dict[str, list[tuple[int, float]]]:
     curves: dict[str, list[tuple[int, float]]] = {}
     for score in (score for cell in results.cells for score in cell.scores):
         seed = score.manifest.recipe.seed
-        curve = _validation(score.folder / LOG)
+        scored = [(episode, scores) for episode, scores in read_log(score.folder) if scores]
+        curve = [(episode, sum(scores.values()) / len(scores)) for episode, scores in scored]
         if len(curve) > 1:
             curves.setdefault(score.manifest.name + (f", seed {seed}" if seed else ""), curve)
     return curves
-
-
-def _validation(log: Path) -> list[tuple[int, float]]:
-    lines: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    scored = [(line["episode"], line["validation"]) for line in lines if "validation" in line]
-    return [(int(episode), sum(scores.values()) / len(scores)) for episode, scores in scored]
 
 
 def panels(count: int, height: float) -> tuple[Figure, list[Any]]:

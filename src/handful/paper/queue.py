@@ -14,17 +14,17 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handful._io import write_atomically
+from handful._io import from_json, read_json, write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.completeness import Completion, complete_at, completion
 from handful.meta.lock import held, holder, is_held
-from handful.meta.manifest import MANIFEST
-from handful.meta.run import LOG, RECIPE, read_recipe
+from handful.meta.manifest import MANIFEST, Session
+from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
 POLL = 0.2
@@ -156,13 +156,13 @@ def status_of(folder: Path) -> Status | None:
         recipe = read_recipe(folder)
     except CheckpointError:
         return None
-    plan, manifest, log = recipe.plan, _json(folder / MANIFEST), _log_lines(folder / LOG)
-    session = (manifest.get("sessions") or [{}])[-1]
-    trained = session.get("last", 0) - session.get("first", 0)
-    episodes = max([int(line["episode"]) for line in log[-1:]] + [int(session.get("last", 0))])
+    plan, manifest, log = recipe.plan, _json(folder / MANIFEST), read_log(folder)
+    session = _last_session(manifest)
+    trained = session.last - session.first if session else 0
+    episodes = max([episode for episode, _ in log[-1:]] + [session.last if session else 0])
     best: dict[str, float] = {}
-    for line in log:
-        for name, value in line.get("validation", {}).items():
+    for _, scores in log:
+        for name, value in scores.items():
             best[name] = max(value, best.get(name, 0.0))
     failure, stalled = str(manifest.get("failure", "")), manifest.get("finished", False) and episodes < plan.episodes
     return Status(
@@ -170,26 +170,23 @@ def status_of(folder: Path) -> Status | None:
         completion(plan, episodes, stalled, failure),
         bool(failure),
         best,
-        session["seconds"] / trained if trained and session.get("seconds") else None,
+        session.seconds / trained if session and session.seconds and trained > 0 else None,
         max(0, complete_at(plan) - episodes),
         holder(folder) if is_held(folder) else "",
     )
 
 
+def _last_session(manifest: Mapping[str, Any]) -> Session | None:
+    try:
+        sessions: tuple[Session, ...] = from_json(tuple[Session, ...], manifest.get("sessions", []), "sessions")
+    except ValueError:
+        return None
+    return sessions[-1] if sessions else None
+
+
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _log_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a training log; the last may be half written."""
-    lines: list[dict[str, Any]] = []
-    for text in path.read_text().splitlines() if path.exists() else []:
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            continue
-    return lines

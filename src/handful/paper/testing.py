@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from handful._io import write_atomically
+from handful._io import read_json, write_atomically
 from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import Episode, EpisodeSampler, FixedShots, LabelledSet
 from handful.episodes.sampler import EpisodeRows
@@ -279,13 +279,13 @@ def checkpoint_of(folder: Path, way: int, shot: int, which: Checkpoint) -> Path 
 
 def _read(record: Path, key: dict[str, str]) -> Measurement | None:
     try:
-        facts = json.loads(record.read_text())
+        facts = read_json(record)
         if facts["key"] != key:
             return None
         shared, apart = (torch.tensor(facts[name], dtype=torch.int64) for name in ("correct", "correct_apart"))
         counts = Counts(shared, int(facts["queries"]), apart, int(facts["queries_apart"]))
         return Measurement(counts, int(facts["episodes_trained"]), str(facts["limits"]), str(facts["checkpoint"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError):
         return None
 
 

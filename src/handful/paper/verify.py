@@ -19,7 +19,7 @@ import numpy as np
 from safetensors.numpy import save
 from torch import Tensor
 
-from handful._io import read_tensors
+from handful._io import read_json, read_tensors
 from handful.errors import CheckpointError, DataError
 from handful.paper.published import Figure
 from handful.paper.results import Outcome, Pair, compare, difference
@@ -94,7 +94,7 @@ def reports_below(path: Path) -> list[Path]:
 
 def _is_report(path: Path) -> bool:
     try:
-        facts = json.loads(path.read_text())
+        facts = read_json(path)
     except (OSError, ValueError):
         return False
     return isinstance(facts, dict) and {"experiment", "cells", "pairs"} <= facts.keys()
@@ -102,7 +102,10 @@ def _is_report(path: Path) -> bool:
 
 def verify(path: Path) -> Verified:
     """Recompute all means, intervals, comparisons and paired differences of a report."""
-    facts = json.loads(path.read_text())
+    try:
+        facts = read_json(path)
+    except (OSError, ValueError) as error:
+        return Verified(path, complaint=f"the report cannot be read: {error}")
     if "counts" not in facts:
         return Verified(path, complaint="no per-episode counts (made before they were kept)")
     if facts["counts"] is None:
@@ -112,7 +115,7 @@ def verify(path: Path) -> Verified:
         return Verified(path, _checked(facts, path.parent / facts["counts"]["file"]))
     except DataError as error:
         return Verified(path, complaint=str(error))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, OSError) as error:
         return Verified(path, complaint=f"the report cannot be read: {type(error).__name__} {error}")
 
 
