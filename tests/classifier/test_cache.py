@@ -14,7 +14,7 @@ from torch import Tensor
 from handful.classifier import FewShotClassifier, ImageEmbedding, cache
 from handful.classifier.cache import FILE, FORMER, Store, clear, purge, set_limit, usage
 from handful.errors import DataError, InvalidOptionError
-from tests.classifier.drawings import SHAPES, write_folder
+from tests.classifier.drawings import SHAPES, drawing, encoded, write_folder
 
 IMAGE, OTHER, EMBEDDING = "aa" * 32, "bb" * 32, "cc" * 32
 
@@ -93,6 +93,16 @@ def test_predictions_store_no_thumbnails(tmp_path: Path, folder: Path) -> None:
     clf.score(folder)
     held = usage(tmp_path / "cache")
     assert (held.images, held.features, held.thumbnails) == (16, 16, 0)
+
+
+def test_without_thumbnails_none_is_made_even_when_the_file_learns_more(tmp_path: Path, folder: Path) -> None:
+    cache, file = tmp_path / "cache", tmp_path / "a.handful"
+    FewShotClassifier(EMBED, cache=cache, thumbnails=False).fit(folder).save(file)
+    clf = FewShotClassifier.load(file, embedding=EMBED, cache=cache)
+    clf.partial_fit([encoded(drawing(SHAPES[0], 201))], [SHAPES[0]])
+    held = usage(cache)
+    assert (held.images, held.thumbnails) == (17, 0)
+    assert not clf.has_thumbnails_
 
 
 def test_the_cache_is_private_and_the_former_one_goes(tmp_path: Path) -> None:

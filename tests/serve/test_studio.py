@@ -151,6 +151,30 @@ def test_cancelling_removes_what_was_not_embedded_and_undo_goes_on(
     assert len(settled(session)["items"]) == 19
 
 
+def test_a_stopping_studio_does_not_wait_for_a_batch_that_the_next_one_embeds_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity, gate, begun, real = shelf.create("Signs"), threading.Event(), threading.Event(), studio_session.embed
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        gate.wait(PATIENCE)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(studio_session, "embed", slow)
+    first = Session(shelf.open(identity), lambda event, data: None)
+    for number in range(2):
+        first.add_image(drawing("ring", number), f"{number}.png", "ring")
+    assert begun.wait(PATIENCE)
+    first.close(patience=0.01)
+    assert first._worker.is_alive()  # nobody waited for it
+    gate.set()
+    first._worker.join(PATIENCE)
+    second = Session(shelf.open(identity), lambda event, data: None)
+    assert len(settled(second)["items"]) == 2
+    second.close()
+
+
 def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path) -> None:
     folder = tmp_path / "signs"
     for kind in KINDS[:2]:

@@ -70,7 +70,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     train`, a network by name ("timm:NAME", "hf:NAME", "open_clip:NAME/WEIGHTS", "onnx:FILE"), several of these joined
     with "+", a network, or an `ImageEmbedding`. "auto:A,B" fits with each and keeps the one that leave-one-out finds
     most likely. `device` is where networks run; `cache` remembers features on disk: True (the user's cache folder), a
-    folder, or False.
+    folder, or False. Without `thumbnails`, no small pictures of the examples are made, for the file or the cache.
 
     `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
     treats all classes as equally likely however many examples each has; without it the ridge learner follows their
@@ -97,6 +97,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         tune_limit: int = 300,
         cache: bool | str | Path = True,
         device: str = "cpu",
+        thumbnails: bool = True,
     ) -> None:
         self.embedding = embedding
         self.learner = learner
@@ -105,6 +106,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         self.tune_limit = tune_limit
         self.cache = cache
         self.device = device
+        self.thumbnails = thumbnails
 
     def fit(self, X: Any, y: Any = None) -> FewShotClassifier:
         """Learn, forgetting what was learnt before.
@@ -349,6 +351,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             tune_limit=options.tune_limit,
             cache=cache,
             device=device,
+            thumbnails=embedder is None or any(source.thumbnail for source in state.sources),
         )
         loaded._state, loaded._embedder = state, embedder
         loaded.n_features_in_ = state.features.shape[1]
@@ -436,7 +439,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             if first:
                 embedded = self._best_embedded(found.pictures, y)
             else:
-                embedded = self._embedded(found.pictures, thumbnails=True)
+                embedded = self._embedded(found.pictures, thumbnails=self.thumbnails)
             X, sources = embedded.features, embedded.sources
         features, labels = validate_data(self, X, uniform_labels(y), reset=first, dtype=np.float64)
         check_classification_targets(labels)
@@ -457,7 +460,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     def _best_embedded(self, found: Sequence[Picture], labels: Any) -> Embedded:
         """By the embedding that was asked for or, of several, the one that leave-one-out finds most likely."""
         embedders = [choose_embedder(each, found, self.device) for each in candidates(self.embedding)]
-        done = [embed(found, each, cache_folder(self.cache)) for each in embedders]
+        done = [embed(found, each, cache_folder(self.cache), thumbnails=self.thumbnails) for each in embedders]
         options = Options(self.learner, self.lam, self.balance, self.tune_limit)
 
         def loss(number: int) -> float:

@@ -38,7 +38,7 @@ class Fit:
     keep_going: bool = False
     """Report unreadable images and learn from the others; the exit code is then 1."""
     thumbnails: bool = True
-    """Keep small pictures in the file, for handful inspect."""
+    """Keep small pictures in the file and in your cache folder, for handful inspect."""
     cache: bool = True
     """Keep the features of images in your cache folder, so that they are computed only once."""
     force: bool = False
@@ -80,6 +80,7 @@ class Fit:
             balance=self.balance,
             cache=self.cache,
             device=str(engine.device),
+            thumbnails=self.thumbnails,
         )
         failed = learn(clf.fit, found, self.keep_going)
         clf.save(self.out, thumbnails=self.thumbnails)

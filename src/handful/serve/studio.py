@@ -35,6 +35,8 @@ FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 """For pictures: their address names their content."""
 HEARTBEAT = 15.0
 """Seconds between two signs of life on a quiet stream of events."""
+STOPPING = 0.5
+"""Seconds that a stopping studio waits for the batch of images that it is looking at; everything else is saved."""
 Json = dict[str, Any]
 
 
@@ -100,7 +102,7 @@ class Studio:
         yield
         self.stop()
         for session, _ in self.sessions.values():
-            await run_in_threadpool(session.close)
+            await run_in_threadpool(session.close, STOPPING)
 
     # ------------------------------------------------------------------------------------------------------- projects
 

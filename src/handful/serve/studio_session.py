@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,11 +90,11 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.project!r}, embedding={self._active or 'none yet'!r})"
 
-    def close(self) -> None:
-        """Stop the background work and close the project."""
+    def close(self, patience: float = 30.0) -> None:
+        """Stop the background work and close the project; a batch that takes longer than this is not waited for."""
         self._stopped = True
         self._wake.set()
-        self._worker.join(timeout=30)
+        self._worker.join(patience)
         self.project.close()
 
     # -------------------------------------------------------------------------------------------------------- changes
@@ -429,7 +430,9 @@ class Session:
             try:
                 while not self._stopped and self._step():
                     pass
-            except (HandfulError, OSError, RuntimeError) as error:
+            except (HandfulError, OSError, RuntimeError, sqlite3.Error) as error:
+                if self._stopped:  # the project was closed during the batch, which the next session embeds again
+                    return
                 self._tell("failed", {"message": str(error)})
                 with self._lock:
                     self._wanted = []
