@@ -129,3 +129,14 @@ def _tensor(array: Any) -> Any:
     import torch
 
     return torch.from_numpy(array)
+
+
+def test_different_images_of_compact_classes_are_no_duplicates() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(3), 8)
+    features = 20 * rng.normal(size=(3, 40))[codes] + rng.normal(size=(24, 40))  # far apart, each class close together
+    assert len(np.unique(duplicate_groups(features, codes, np.ones(24, dtype=bool)))) == 24
+    altered = features + 0.1 * rng.normal(size=features.shape)
+    groups = duplicate_groups(np.vstack([features, altered]), np.tile(codes, 2), np.ones(48, dtype=bool))
+    assert (groups[:24] == groups[24:]).all()
+    assert len(np.unique(groups)) == 24

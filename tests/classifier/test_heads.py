@@ -50,7 +50,7 @@ def test_leaving_out_each_example_equals_refits_where_it_says_so(learner: str) -
     assert head.exact
     rest = [np.delete(np.arange(len(X)), i) for i in range(len(X))]
     refits = np.stack([fitted(learner, X[r], targets[r]).scores(X[i : i + 1])[0] for i, r in enumerate(rest)])
-    held = head.leave_one_out()
+    held = head.held_out(np.arange(len(X)))
     if learner == "prototypes":  # in units of the features' size, which a refit takes without the example
         assert (held.argmax(1) == refits.argmax(1)).all()
     else:
@@ -61,7 +61,7 @@ def test_leaving_out_each_example_equals_refits_where_it_says_so(learner: str) -
 def test_a_class_with_no_other_example_cannot_be_answered(learner: str) -> None:
     X, targets = problem(6)
     keep = [0, *range(3, 12)]
-    assert fitted(learner, X[keep], targets[keep]).leave_one_out()[0, 0] == -np.inf
+    assert fitted(learner, X[keep], targets[keep]).held_out(np.arange(len(keep)))[0, 0] == -np.inf
 
 
 def test_balancing_ridge_leaves_no_class_at_a_disadvantage() -> None:
@@ -71,7 +71,8 @@ def test_balancing_ridge_leaves_no_class_at_a_disadvantage() -> None:
 
 
 def test_held_out_shares_are_those_of_all_other_examples() -> None:
-    np.testing.assert_allclose(held_out_shares(np.eye(2)[[0, 0, 1]])[0], [0.5, 0.5])
+    np.testing.assert_allclose(held_out_shares(np.eye(2)[[0, 0, 1]], np.arange(3))[0], [0.5, 0.5])
+    np.testing.assert_allclose(held_out_shares(np.eye(2)[[0, 0, 1]], np.array([0, 0, 1]))[0], [0, 1])
 
 
 def test_an_unknown_learner_is_refused_with_the_known_ones() -> None:

@@ -14,12 +14,15 @@ from handful.classifier.inputs import Labels, Matrix
 from handful.errors import DataError
 
 NEAR = 0.15
-"""Images of a class are near duplicates if their squared distance is below this share of the median over all pairs.
+"""Images of a class are near duplicates if their squared distance is below this share of the median over all pairs,
+and below `NEAR_WITHIN` of the median within classes.
 
 On 576 photographs of mini-ImageNet no two different ones of a class are that close, while mirrored and brightened
 copies and most crops are (`results/own-images.md`)."""
+NEAR_WITHIN = 0.2
+"""The share of the median within classes, so that different images of a compact class are not taken for copies."""
 SAMPLE = 400
-"""Examples from which the median is taken."""
+"""Examples from which the medians are taken."""
 
 
 class Named(Protocol):
@@ -62,7 +65,7 @@ def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_])
 
     Of examples that were given as features, only equal ones are duplicates.
     """
-    limit = NEAR * _usual_distance(features[images]) if images.sum() > 2 else 0.0
+    limit = _limit(features[images], codes[images]) if images.sum() > 2 else 0.0
     pairs: list[NDArray[np.intp]] = []
     for code in np.unique(codes):
         rows = np.flatnonzero(codes == code)
@@ -75,9 +78,15 @@ def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_])
     return groups
 
 
-def _usual_distance(features: Matrix) -> float:
-    sample = features[:: -(-len(features) // SAMPLE)]
-    return float(np.median(_squared_distances(sample)[np.triu_indices(len(sample), 1)]))
+def _limit(features: Matrix, codes: Labels) -> float:
+    """The squared distance of near duplicates; of classes with fewer than three images, nothing is known within."""
+    step = -(-len(features) // SAMPLE)
+    features, codes = features[::step], codes[::step]
+    squares, above = _squared_distances(features), np.triu(np.ones((len(codes), len(codes)), dtype=bool), 1)
+    several = np.bincount(codes)[codes] > 2
+    within = above & (codes[:, None] == codes) & several
+    usual = NEAR * float(np.median(squares[above]))
+    return min(usual, NEAR_WITHIN * float(np.median(squares[within]))) if within.any() else usual
 
 
 def _squared_distances(features: Matrix) -> Matrix:
