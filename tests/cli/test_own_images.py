@@ -24,7 +24,7 @@ from handful.cli.fit import Fit
 from handful.cli.forget import Forget
 from handful.cli.inspect import Inspect
 from handful.cli.main import main
-from handful.cli.predict import Predict
+from handful.cli.predict import Predict, percent
 from handful.errors import HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
@@ -146,6 +146,16 @@ def test_a_bad_image_costs_one_line(
     assert [bool(row["error"]) for row in table] == [True, False, False, False]
 
 
+def test_no_probability_below_one_is_printed_as_certain() -> None:
+    assert [percent(value) for value in (0.99996, 0.9994, 0.5, 0.0006, 0.0004)] == [
+        ">99.9%",
+        "99.9%",
+        "50.0%",
+        "0.1%",
+        "<0.1%",
+    ]
+
+
 def test_predict_prints_the_next_best_and_a_summary(
     handful: Handful, file: Path, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,7 +164,7 @@ def test_predict_prints_the_next_best_and_a_summary(
     assert code == 0
     assert all(len(line.split("\t")) == 1 + 3 * 2 for line in said.out.splitlines())
     assert said.err.startswith("3 images in ")
-    assert "2 circle, 1 cross" in said.err
+    assert "circle (2), cross (1)" in said.err
     out = handful("predict", file, new, "--min-confidence", "1")[1]
     assert [line.split("\t")[1] for line in out.splitlines()] == ["unsure"] * 3
     header = handful("predict", file, new, "--csv", "--top", "2")[1].splitlines()[0]

@@ -172,8 +172,8 @@ class _Session:
                 [answer.image, label, round(answer.probability, 6), round(answer.unknown_score, 6), "", *rest], first
             )
         else:
-            others = "".join(f"\t{each.label}\t{100 * each.probability:.1f}%" for each in answer.top[1:])
-            print(f"{answer.image}\t{label}\t{100 * answer.probability:.1f}%{others}")
+            others = "".join(f"\t{each.label}\t{percent(each.probability)}" for each in answer.top[1:])
+            print(f"{answer.image}\t{label}\t{percent(answer.probability)}{others}")
 
     def _print_error(self, path: str, reason: str, first: bool) -> None:
         if self.options.json:
@@ -212,7 +212,7 @@ class _Session:
         total = sum(self.counts.values()) + self.failed
         if total < 2:
             return
-        most = ", ".join(f"{count:,} {label}" for label, count in self.counts.most_common(10))
+        most = ", ".join(f"{label} ({count:,})" for label, count in self.counts.most_common(10))
         more = f", {len(self.counts) - 10} other labels" if len(self.counts) > 10 else ""
         bad = f"; {count_of(self.failed, 'image')} could not be read" if self.failed else ""
         seconds = time.monotonic() - self.started
@@ -249,6 +249,13 @@ def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
         for start in range(0, len(new), AT_ONCE):
             yield [str(path) for path in new[start : start + AT_ONCE]]
         time.sleep(POLL)
+
+
+def percent(probability: float) -> str:
+    """A probability for people to read; what rounds to 100% or 0% is not called certain."""
+    if probability >= 0.9995:
+        return ">99.9%"
+    return "<0.1%" if probability < 0.0005 else f"{100 * probability:.1f}%"
 
 
 def _folder_name(label: str) -> str:

@@ -105,10 +105,11 @@ def _told(results: dict[str, Any], where: str) -> str:
         lines.append(f"Classes weighted equally: {100 * results['balanced_accuracy']:.1f}%")
     if results["expected"] is not None:
         low, high = (100 * end for end in results["expected"])
-        verdict = "which holds it" if results["as_expected"] else "which does not hold it: these images differ"
+        verdict = "as expected" if results["as_expected"] else "not as expected: these images differ"
         estimated = 100 * results["estimate"]["accuracy"]
         lines.append(
-            f"The estimate was {estimated:.1f}%, for {results['images']} images {low:.1f} to {high:.1f}%, {verdict}"
+            f"The estimate was {estimated:.1f}%, or {low:.1f} to {high:.1f}% on "
+            f"{count_of(results['images'], 'image')}: {verdict}"
         )
     width = max(len(label) for label in results["classes"])
     for label, each in results["classes"].items():
