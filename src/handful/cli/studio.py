@@ -51,7 +51,7 @@ class Studio:
             if self.browser:
                 webbrowser.open(address)
             studio = Application(shelf)
-            run(studio.application(), bound, grace=5, stopping=studio.stop)
+            run(studio.application(), bound, grace=1, stopping=studio.stop)
         return 0
 
 
