@@ -129,6 +129,7 @@ def test_predict_rejects_strangers(handful: Handful, tmp_path: Path, folder: Pat
     assert labels["cross"].count(None) >= 3
     assert labels["bar"] == ["bar"] * 4
     assert "unknown" in handful("predict", known, folder / "cross", "--reject", "--csv")[1]
+    assert "\tunknown\t-\n" in handful("predict", known, folder / "cross", "--reject")[1]
 
 
 def test_a_bad_image_costs_one_line(

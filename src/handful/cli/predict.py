@@ -173,7 +173,8 @@ class _Session:
             )
         else:
             others = "".join(f"\t{each.label}\t{percent(each.probability)}" for each in answer.top[1:])
-            print(f"{answer.image}\t{label}\t{percent(answer.probability)}{others}")
+            # the probability compares known classes only, so it says nothing about an image that is none of them
+            print(f"{answer.image}\t{label}\t{'-' if answer.rejected else percent(answer.probability)}{others}")
 
     def _print_error(self, path: str, reason: str, first: bool) -> None:
         if self.options.json:
