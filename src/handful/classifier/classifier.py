@@ -6,7 +6,7 @@ import copy
 import hashlib
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -50,6 +50,7 @@ from handful.classifier.inputs import (
 )
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
+from handful.classifier.prior import prior_from
 from handful.errors import InvalidOptionError, NotEnoughImagesError
 
 _GUARD = threading.Lock()
@@ -78,6 +79,9 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
     equal a fresh fit at that lambda.
 
+    `prior` maps labels to vectors in feature space, for example text embeddings of the class names by a model that
+    embeds images too: ridge regression is then drawn towards them, as strongly as leave-one-out recommends.
+
     Threads may share a classifier: what it has learnt is one immutable value that a change replaces at once, so
     that every answer belongs to one version, and a change that fails is noticed by nobody else.
     """
@@ -95,6 +99,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         *,
         balance: bool = True,
         tune_limit: int = 300,
+        prior: Mapping[Any, Any] | None = None,
         cache: bool | str | Path = True,
         device: str = "cpu",
         thumbnails: bool = True,
@@ -104,6 +109,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         self.lam = lam
         self.balance = balance
         self.tune_limit = tune_limit
+        self.prior = prior
         self.cache = cache
         self.device = device
         self.thumbnails = thumbnails
@@ -118,7 +124,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         new = copy.copy(self)
         new._embedder = None
         examples = new._examples(X, y, first=True)
-        options = Options(self.learner, self.lam, self.balance, self.tune_limit)
+        options = self._options(*examples[:2])
         once, new.learnt_ = _once(*examples, None)
         with _changing(self):
             before = self._state.version if self.__sklearn_is_fitted__() else 0
@@ -341,7 +347,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     ) -> FewShotClassifier:
         """The classifier of a file; `embedding` is for one that was made with a network of your own."""
         state, embedder = read_file(Path(path), embedding, device)
-        options = state.options
+        options, prior = state.options, state.options.prior
         name = "auto" if embedder is None else embedder.name
         loaded = cls(
             name if embedding is None else embedding,
@@ -349,6 +355,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             options.lam,
             balance=options.balance,
             tune_limit=options.tune_limit,
+            prior=None if prior is None else dict(zip(prior.labels.tolist(), prior.vectors, strict=True)),
             cache=cache,
             device=device,
             thumbnails=embedder is None or any(source.thumbnail for source in state.sources),
@@ -414,6 +421,12 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         return self._state.head_lam
 
     @property
+    def prior_weight_(self) -> float:
+        """What the vectors of `prior`, less their mean, are multiplied with; 0 if leave-one-out does not want them."""
+        check_is_fitted(self)
+        return self._state.prior_weight
+
+    @property
     def scale_(self) -> float:
         """What scores are multiplied with before softmax."""
         check_is_fitted(self)
@@ -421,6 +434,10 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in self.__dict__
+
+    def _options(self, features: Matrix, labels: NDArray[Any]) -> Options:
+        prior = prior_from(self.prior, self.learner, labels, features.shape[1])
+        return Options(self.learner, self.lam, self.balance, self.tune_limit, prior)
 
     def _features(self, X: Any) -> Matrix:
         check_is_fitted(self)
@@ -461,12 +478,10 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         """By the embedding that was asked for or, of several, the one that leave-one-out finds most likely."""
         embedders = [choose_embedder(each, found, self.device) for each in candidates(self.embedding)]
         done = [embed(found, each, cache_folder(self.cache), thumbnails=self.thumbnails) for each in embedders]
-        options = Options(self.learner, self.lam, self.balance, self.tune_limit)
 
         def loss(number: int) -> float:
-            return fit_state(
-                options, done[number].features, np.asarray(uniform_labels(as_list(labels))), done[number].sources
-            ).loss
+            features, y = done[number].features, np.asarray(uniform_labels(as_list(labels)))
+            return fit_state(self._options(features, y), features, y, done[number].sources).loss
 
         best = min(range(len(done)), key=loss) if len(done) > 1 else 0
         self._embedder = embedders[best]

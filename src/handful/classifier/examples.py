@@ -27,6 +27,7 @@ from handful.classifier.heads import (
 )
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.classifier.novelty import foreignness
+from handful.classifier.prior import Prior, PriorHead, choose_weight
 from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, size_of, usual_scale
 from handful.errors import InvalidOptionError, NotEnoughClassesError
 from handful.solvers.factor import RidgeFactor, ridge_factor
@@ -54,6 +55,7 @@ class Options:
     lam: Lam = "auto"
     balance: bool = True
     tune_limit: int = 300
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class State:
     """What leave-one-out costs at this lambda and scale, in nats."""
     version: int = 1
     """Counts the changes since the first fit."""
+    prior_weight: float = 0.0
 
     @property
     def features(self) -> Matrix:
@@ -124,7 +127,11 @@ class State:
     @cached_property
     def head(self) -> Head:
         """What answers queries."""
-        return maker(self.options.learner).fit(self.factor, self.targets, self.head_lam, self.options.balance)
+        head = maker(self.options.learner).fit(self.factor, self.targets, self.head_lam, self.options.balance)
+        prior = self.options.prior
+        if prior is None or not self.prior_weight:
+            return head
+        return PriorHead(self.factor, self.targets, head, self.prior_weight * prior.weights(self.classes))
 
     def scores(self, features: Matrix) -> Matrix:
         """Scores of queries (q, way), before the scale."""
@@ -182,7 +189,7 @@ class State:
     def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor) -> State:
         state = State(
             self.options, classes, codes, sources, self.origin, factor, self.head_lam, self.scale, self.tuned_at,
-            version=self.version + 1,
+            version=self.version + 1, prior_weight=self.prior_weight,
         )  # fmt: skip
         n = len(codes)
         due = n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at
@@ -209,6 +216,9 @@ def fit_state(
         lam = _positive(given)
     factor = ridge_factor(torch.from_numpy(centred), lam)
     state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes), version=version)
+    if options.prior is not None:
+        weight = choose_weight(state.head, options.prior.weights(classes), state.groups)
+        state = replace(state, prior_weight=weight)
     candidates = [multiple * size_of(centred) for multiple in chosen.grid] or [lam]
     if options.lam != "auto":
         candidates = [_positive(options.lam)]

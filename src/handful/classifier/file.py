@@ -24,6 +24,7 @@ from handful.classifier.embedder import (
 )
 from handful.classifier.examples import Options, Source, State
 from handful.classifier.heads import maker
+from handful.classifier.prior import Prior
 from handful.embeddings.preprocessing import preprocessing_from_json
 from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError, NewerFormatError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -42,6 +43,7 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         raise InvalidOptionError(
             f"Labels of type {state.classes.dtype} cannot be saved. Use text, whole numbers, numbers or booleans."
         )
+    options, prior = state.options, state.options.prior
     pictures = [source.thumbnail if thumbnails else b"" for source in state.sources]
     tensors = {
         "features": state.factor.X,
@@ -51,9 +53,9 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         "thumbnail_sizes": torch.tensor([len(each) for each in pictures], dtype=torch.int64),
         "thumbnails": torch.from_numpy(np.frombuffer(b"".join(pictures), dtype=np.uint8).copy()),
         **_coefficients(state),
+        **({} if prior is None else {"prior": torch.from_numpy(prior.vectors)}),
         **_embedding_tensors(embedder),
     }
-    options = state.options
     facts = {
         "kind": KIND,
         "handful": __version__,
@@ -69,6 +71,8 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         "scale": state.scale,
         "tuned_at": state.tuned_at,
         "version": state.version,
+        "prior_labels": None if prior is None else prior.labels.tolist(),
+        "prior_weight": state.prior_weight,
         "names": [source.name for source in state.sources],
         "digests": [source.digest for source in state.sources],
         "embedding": None if embedder is None else _embedding_facts(embedder),
@@ -105,7 +109,9 @@ def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[S
 
 
 def _coefficients(state: State) -> dict[str, Tensor]:
-    """The solution itself, for those who read the file without handful: dual coefficients, or weights, and the bias."""
+    """The solution itself, for those who read the file without handful: dual coefficients, or weights, and the bias.
+
+    It is the one without the prior."""
     factor, targets = state.factor, torch.from_numpy(state.targets)
     solution = factor.solve(targets)
     if factor.form == "primal":
@@ -124,24 +130,42 @@ def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
     maker(str(facts["learner"]))
     lam = facts["lam_option"]
     options = Options(
-        str(facts["learner"]), lam if lam == "auto" else float(lam), bool(facts["balance"]), int(facts["tune_limit"])
-    )
+        str(facts["learner"]), lam if lam == "auto" else float(lam), bool(facts["balance"]), int(facts["tune_limit"]),
+        _prior(tensors, facts, features.shape[1]),
+    )  # fmt: skip
     factor = restored_factor(torch.from_numpy(features), numbers["lam"], torch.from_numpy(L), facts["form"])
     sources = _sources(tensors, facts, len(codes))
     return State(
         options, classes, codes.astype(np.int64), sources, origin, factor, numbers["head_lam"], numbers["scale"],
-        int(facts["tuned_at"]), version=int(facts.get("version", 1)),
+        int(facts["tuned_at"]), version=int(facts.get("version", 1)), prior_weight=_prior_weight(facts),
     )  # fmt: skip
 
 
-def _classes(facts: Mapping[str, Any]) -> NDArray[Any]:
+def _classes(facts: Mapping[str, Any], name: str = "classes", fewest: int = 2) -> NDArray[Any]:
     kind = LABELS[facts["label_type"]]
-    if not all(type(each) is kind for each in facts["classes"]):
+    if not all(type(each) is kind for each in facts[name]):
         raise ValueError("its class names are not of the type that it says")
-    classes = np.array(facts["classes"])
-    if len(np.unique(classes)) != len(classes) or len(classes) < 2:
-        raise ValueError("its class names are not two or more different ones")
+    classes = np.array(facts[name])
+    if len(np.unique(classes)) != len(classes) or len(classes) < fewest:
+        raise ValueError(f"its {name} are not {fewest} or more different ones")
     return classes
+
+
+def _prior(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], e: int) -> Prior | None:
+    """The class vectors of a file; older files have none."""
+    if facts.get("prior_labels") is None:
+        return None
+    labels, vectors = _classes(facts, "prior_labels", 1), _matrix(tensors["prior"])
+    if vectors.shape != (len(labels), e) or facts["learner"] != "ridge":
+        raise ValueError(f"its prior of shape {vectors.shape} does not fit its classes, features or learner")
+    return Prior(labels, vectors)
+
+
+def _prior_weight(facts: Mapping[str, Any]) -> float:
+    weight = float(facts.get("prior_weight", 0.0))
+    if not (np.isfinite(weight) and weight >= 0):
+        raise ValueError(f"the weight of its prior is {weight}")
+    return weight
 
 
 def _require_shapes(features: NDArray[Any], origin: NDArray[Any], codes: NDArray[Any], classes: NDArray[Any]) -> None:
