@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv, betaln
 
 from handful.errors import InvalidOptionError
 
@@ -214,8 +214,8 @@ class ScoreEstimate(Plain):
         if new_images < 1:
             raise InvalidOptionError(f"new_images must be at least 1, but got {new_images}.")
         a, b, k = self.accuracy * self.weight, (1 - self.accuracy) * self.weight, np.arange(new_images + 1)
-        ways = -np.log(new_images + 1) - betaln(new_images - k + 1, k + 1)
-        reached = np.cumsum(np.exp(ways + betaln(k + a, new_images - k + b) - betaln(a, b)))
+        ways = -np.log(new_images + 1) - scipy.special.betaln(new_images - k + 1, k + 1)
+        reached = np.cumsum(np.exp(ways + scipy.special.betaln(k + a, new_images - k + b) - scipy.special.betaln(a, b)))
         low, high = np.searchsorted(reached, [TAIL, 1 - TAIL])
         return float(low) / new_images, float(min(high, new_images)) / new_images
 
@@ -257,5 +257,5 @@ class Estimate(Plain):
 def estimate_score(right: NDArray[np.bool_]) -> ScoreEstimate:
     """The estimate from many held-out examples alone, with Jeffreys' interval (Brown, Cai and DasGupta 2001)."""
     n, k = len(right), int(right.sum())
-    low, high = (float(betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
+    low, high = (float(scipy.special.betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
     return ScoreEstimate(k / n, low if k else 0.0, high if k < n else 1.0, n, weight=n + 2 * PRIOR)

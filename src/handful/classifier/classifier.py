@@ -13,16 +13,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from handful.classifier.answers import Answer, Choice, Estimate, Example, Learnt, ScoreEstimate, plain
 from handful.classifier.cache import cache_folder, purge
 from handful.classifier.duplicates import new_rows
 from handful.classifier.embedder import AnyEmbedder, candidates, choose_embedder
 from handful.classifier.estimate import estimate, score_estimate
+from handful.classifier.estimator import Estimator, require_fitted
 from handful.classifier.examples import (
     Lam,
     Options,
@@ -51,6 +48,7 @@ from handful.classifier.inputs import (
 from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
 from handful.classifier.prior import prior_from
+from handful.classifier.selection import probabilities
 from handful.errors import InvalidOptionError, NotEnoughImagesError
 
 _GUARD = threading.Lock()
@@ -63,7 +61,7 @@ def _changing(clf: FewShotClassifier) -> threading.RLock:
         return _LOCKS.setdefault(clf, threading.RLock())
 
 
-class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class FewShotClassifier(Estimator):
     """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
     Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
@@ -162,7 +160,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         Positions count from 0 in the order of learning. An image is found by its content, whatever its name is now, or
         else by the name under which it was learnt. Digests are those of `examples_`. The cache forgets the images too.
         """
-        check_is_fitted(self)
+        require_fitted(self)
         with _changing(self):
             rows = _rows(self._state, "forget", index, label, image, digest)
             state = self._state.remove(rows)
@@ -180,14 +178,14 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         digest: str | None = None,
     ) -> FewShotClassifier:
         """Correct the label of examples, as if they had been learnt with it; they are named as in `forget`."""
-        check_is_fitted(self)
+        require_fitted(self)
         with _changing(self):
             self._state = self._state.relabel(_rows(self._state, "relabel", index, None, image, digest), label)
         return self
 
     def retune(self) -> FewShotClassifier:
         """Choose lambda and scale again, as a fresh fit to the same examples would."""
-        check_is_fitted(self)
+        require_fitted(self)
         with _changing(self):
             self._state = self._state.retuned()
         return self
@@ -197,7 +195,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
 
         Take one where several questions are to be answered by one version.
         """
-        check_is_fitted(self)
+        require_fitted(self)
         return copy.copy(self)
 
     def answer(
@@ -210,11 +208,11 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         now = self.snapshot()
         found = pictures(X) if are_pictures(X) else None
         features = now._features(X)
-        state, probabilities = now._state, now.predict_proba(features)
+        state = now._state
         unknown = state.unknown_scores(features)
         threshold = np.inf if false_rejection is None else now.unknown_threshold(false_rejection)
         answers = []
-        for row, each in enumerate(probabilities):
+        for row, each in enumerate(probabilities(state.scores(features), state.scale)):
             order = np.argsort(-each, kind="stable")[: max(top, 1)]
             choices = tuple(Choice(plain(state.classes[c]), float(each[c])) for c in order)
             rejected = bool(unknown[row] > threshold)
@@ -245,8 +243,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     def predict_proba(self, X: Any) -> Matrix:
         """Probabilities (q, way), in the order of `classes_`, with the scale that leave-one-out finds most likely."""
         now = self.snapshot()
-        probabilities: Matrix = softmax(now._state.scale * now._state.scores(now._features(X)), axis=-1)
-        return probabilities
+        return probabilities(now._state.scores(now._features(X)), now._state.scale)
 
     def predict(
         self, X: Any, *, unknown: Literal["reject"] | None = None, false_rejection: float = 0.05
@@ -271,20 +268,22 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy on labelled examples, which may be a folder of class folders or one that has them in test/."""
         if are_pictures(X):
-            check_is_fitted(self)
+            require_fitted(self)
             found = labelled_pictures(X, y, "test")
             X, y = self._embedded(found.pictures).features, found.labels
-        return float(super().score(X, y, sample_weight))
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     @property
     def score_estimate_(self) -> ScoreEstimate:
         """Accuracy by leave-one-out, with its 95% interval."""
-        check_is_fitted(self)
+        require_fitted(self)
         return score_estimate(self._state)
 
     def estimate(self) -> Estimate:
         """Accuracy, rates of classes, confusions, doubtful labels, near duplicates, and classes that need images."""
-        check_is_fitted(self)
+        require_fitted(self)
         return estimate(self._state)
 
     def unknown_score(self, X: Any) -> Matrix:
@@ -294,7 +293,7 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
 
     def unknown_threshold(self, false_rejection: float = 0.05) -> float:
         """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
-        check_is_fitted(self)
+        require_fitted(self)
         if not 0 <= false_rejection < 1:
             raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
         scores = self._state.held_out_unknown_scores
@@ -367,25 +366,25 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in the order of all scores and probabilities."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.classes
 
     @property
     def state_(self) -> State:
         """All that was learnt, as one immutable value."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state
 
     @property
     def labels_(self) -> NDArray[Any]:
         """The label of each example, in the order of learning."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.labels
 
     @property
     def examples_(self) -> tuple[Example, ...]:
         """Position, digest, name and label of each example, in the order of learning."""
-        check_is_fitted(self)
+        require_fitted(self)
         state = self._state
         named = zip(state.sources, state.labels, strict=True)
         return tuple(Example(i, source.digest, source.name, plain(label)) for i, (source, label) in enumerate(named))
@@ -393,43 +392,43 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
     @property
     def version_(self) -> int:
         """Counts the changes of what has been learnt; every answer names the version that gave it."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.version
 
     @property
     def embedding_(self) -> str:
         """The embedding in use, by kind and origin; 'features' for a classifier that was fitted to features."""
-        check_is_fitted(self)
+        require_fitted(self)
         return "features" if self._embedder is None else str(self._embedder)
 
     @property
     def embedder_(self) -> AnyEmbedder | None:
         """What turns images into features; None for a classifier that was fitted to features."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._embedder
 
     @property
     def has_thumbnails_(self) -> bool:
         """Whether there are small pictures of the examples."""
-        check_is_fitted(self)
+        require_fitted(self)
         return any(source.thumbnail for source in self._state.sources)
 
     @property
     def lam_(self) -> float:
         """The lambda in use."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.head_lam
 
     @property
     def prior_weight_(self) -> float:
         """What the vectors of `prior`, less their mean, are multiplied with; 0 if leave-one-out does not want them."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.prior_weight
 
     @property
     def scale_(self) -> float:
         """What scores are multiplied with before softmax."""
-        check_is_fitted(self)
+        require_fitted(self)
         return self._state.scale
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -440,11 +439,15 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
         return Options(self.learner, self.lam, self.balance, self.tune_limit, prior)
 
     def _features(self, X: Any) -> Matrix:
-        check_is_fitted(self)
+        require_fitted(self)
         if is_nothing(X) and self._embedder is not None:
             return np.zeros((0, self._state.features.shape[1]))
         if are_pictures(X):
-            X = self._embedded(pictures(X)).features
+            embedded = X = self._embedded(pictures(X)).features
+            if embedded.shape[1] == self._state.features.shape[1]:
+                return embedded
+        from sklearn.utils.validation import validate_data
+
         features: Matrix = validate_data(self, X, reset=False, dtype=np.float64)
         return features
 
@@ -458,6 +461,12 @@ class FewShotClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # ty
             else:
                 embedded = self._embedded(found.pictures, thumbnails=self.thumbnails)
             X, sources = embedded.features, embedded.sources
+            if first and getattr(y, "dtype", None) is not None and y.dtype.kind == "U" and y.shape == X.shape[:1]:
+                self.n_features_in_ = X.shape[1]
+                return X, y, sources
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+
         features, labels = validate_data(self, X, uniform_labels(y), reset=first, dtype=np.float64)
         check_classification_targets(labels)
         return (

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import softmax
 
 from handful._io import replacing
 from handful.classifier.answers import ScoreEstimate, estimate_score
@@ -27,7 +26,7 @@ from handful.classifier.embedder import choose_embedder
 from handful.classifier.features import embed
 from handful.classifier.heads import LinearMap, balanced, observed
 from handful.classifier.inputs import Labels, Matrix, Picture
-from handful.classifier.selection import GRID, RIDGE_SCALE, calibrate, prior_cost
+from handful.classifier.selection import GRID, RIDGE_SCALE, calibrate, prior_cost, probabilities
 from handful.classifier.shards import Block, Blocks, FeatureShards, digest_of_names, write_index, write_shard
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -114,8 +113,7 @@ class LinearClassifier:
 
     def predict_proba(self, features: Matrix) -> Matrix:
         """Probabilities (q, way) of features (q, e)."""
-        probabilities: Matrix = softmax(self.scale * self.map(features), axis=-1)
-        return probabilities
+        return probabilities(self.map(features), self.scale)
 
     def save(self, path: Path) -> None:
         """Write everything to one file."""

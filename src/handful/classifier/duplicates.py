@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from handful.classifier.inputs import Labels, Matrix
 from handful.errors import DataError
@@ -73,8 +72,8 @@ def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_])
         near = squares <= np.where(images[rows][:, None] & images[rows], limit, 0.0) + _rounding(features[rows])
         pairs.append(rows[np.argwhere(np.triu(near, 1))])
     joined = np.concatenate(pairs)
-    links = coo_array((np.ones(len(joined)), (joined[:, 0], joined[:, 1])), shape=(len(codes), len(codes)))
-    groups: Labels = connected_components(links, directed=False)[1].astype(np.int64)
+    links = scipy.sparse.coo_array((np.ones(len(joined)), (joined[:, 0], joined[:, 1])), shape=(len(codes), len(codes)))
+    groups: Labels = scipy.sparse.csgraph.connected_components(links, directed=False)[1].astype(np.int64)
     return groups
 
 

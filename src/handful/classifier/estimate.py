@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import betaincinv, expit, softmax
 
 from handful.classifier.answers import (
     PRIOR,
@@ -20,7 +20,7 @@ from handful.classifier.answers import (
 )
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
-from handful.classifier.selection import surprise, usual_scale
+from handful.classifier.selection import probabilities, surprise, usual_scale
 
 LOGITS = np.linspace(-6, 9, 301)
 """The logits of the accuracy at one shot that are weighed against each other."""
@@ -81,16 +81,16 @@ def score_estimate(state: State) -> ScoreEstimate:
     way = len(shots)
     log_weights = -surprise((LOGITS - USUAL_LOGIT + PER_CLASSES * np.log(way / 10)) / LOGIT_SPREAD)
     seen = tested > 0
-    p = expit(LOGITS[:, None] + PER_SHOTS * np.log(np.maximum(shots[seen] - 1, 1)))
+    p = scipy.special.expit(LOGITS[:, None] + PER_SHOTS * np.log(np.maximum(shots[seen] - 1, 1)))
     log_weights += (right[seen] * np.log(p) + (tested[seen] - right[seen]) * np.log1p(-p)).sum(1)
-    weights = softmax(log_weights)
-    expected = expit(LOGITS[:, None] + PER_SHOTS * np.log(shots))  # (logits, way)
+    weights = scipy.special.softmax(log_weights)
+    expected = scipy.special.expit(LOGITS[:, None] + PER_SHOTS * np.log(shots))  # (logits, way)
     mean = float(weights @ expected.mean(1))
     by_class = weights @ expected
     between = DIVERSITY * by_class * (1 - by_class) / (1 + tested * DIVERSITY / (1 - DIVERSITY))
     variance = float(weights @ np.square(expected.mean(1) - mean) + between.sum() / way**2)
     size = mean * (1 - mean) / variance - 1
-    low, high = (float(betaincinv(mean * size, (1 - mean) * size, tail)) for tail in (TAIL, 1 - TAIL))
+    low, high = (float(scipy.special.betaincinv(mean * size, (1 - mean) * size, tail)) for tail in (TAIL, 1 - TAIL))
     return ScoreEstimate(mean, low, high, len(state.held_out), state.head.exact, int((~seen).sum()), size)
 
 
@@ -109,7 +109,7 @@ def class_estimates(state: State) -> tuple[ClassEstimate, ...]:
     """How well each class is recognised."""
     found = []
     for label, images, k, n in zip(state.classes, state.counts, *rates(state)[:2], strict=True):
-        low, high = (float(betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
+        low, high = (float(scipy.special.betaincinv(k + PRIOR, n - k + PRIOR, tail)) for tail in (TAIL, 1 - TAIL))
         found.append(
             ClassEstimate(plain(label), int(images), round(n), float(k), low if k else 0.0, high if n > k else 1.0)
         )
@@ -171,7 +171,7 @@ def label_doubts(state: State) -> Matrix:
     held, way = state.held_out, len(state.classes)
     scores, codes = state.held_out_scores[held], state.codes[held]
     usual = usual_scale(state.head.scores(state.features), state.codes)
-    own = np.stack([softmax(usual * np.exp(s) * scores, axis=1)[np.arange(len(held)), codes] for s in STEPS])
+    own = np.stack([probabilities(scores, usual * np.exp(s))[np.arange(len(held)), codes] for s in STEPS])
     share = MISLABELLED[:, None, None]
     wrong = share * (1 - own) / (way - 1)  # (shares, scales, n)
     labels = (1 - share) * own + wrong

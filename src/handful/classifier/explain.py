@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import softmax
 
 from handful.classifier.answers import Confusion, Doubtful, Neighbour, plain
 from handful.classifier.estimate import confusions, doubtful
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
+from handful.classifier.selection import probabilities
 
 MOST_CANDIDATES = 3000
 """From a larger pool, only this many of the most doubtful images are compared, because the covariance of all
@@ -67,7 +67,7 @@ def suggest(state: State, pool: Matrix, k: int) -> list[int]:
     whatever the label is. Chosen, one after the other, is what takes most variance from the queries in doubt, so that
     no two choices say the same.
     """
-    doubt = 1 - softmax(state.scale * state.scores(pool), axis=-1).max(1)
+    doubt = 1 - probabilities(state.scores(pool), state.scale).max(1)
     looked_at = np.argsort(-doubt, kind="stable")[:MOST_CANDIDATES]
     covariance = state.factor.covariance(torch.from_numpy(pool[looked_at] - state.origin)).numpy()
     chosen: list[int] = []

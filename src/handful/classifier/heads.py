@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import expit, softmax
 
 from handful import solvers
 from handful.classifier.inputs import Labels, Matrix
@@ -252,7 +252,7 @@ class LogisticHead(LikelihoodHead):
 
     def probabilities(self, logits: Matrix) -> Matrix:
         """One sigmoid per class."""
-        sigmoid: Matrix = expit(logits)
+        sigmoid: Matrix = scipy.special.expit(logits)
         return sigmoid
 
 
@@ -266,7 +266,7 @@ class SoftmaxHead(LikelihoodHead):
 
     def probabilities(self, logits: Matrix) -> Matrix:
         """Softmax over the classes."""
-        probabilities: Matrix = softmax(logits, axis=-1)
+        probabilities: Matrix = scipy.special.softmax(logits, axis=-1)
         return probabilities
 
 

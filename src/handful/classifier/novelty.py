@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from handful.classifier.inputs import Matrix
 
@@ -32,5 +32,5 @@ def rejection_threshold(scores: Matrix, share: float) -> float:
     n = len(scores)
     if (n + 1) * (1 - share) <= n:
         return float(np.quantile(scores, 1 - share, method="weibull"))
-    normal = scores.mean() + stdtrit(n - 1, 1 - share) * scores.std(ddof=1) * math.sqrt(1 + 1 / n)
+    normal = scores.mean() + scipy.special.stdtrit(n - 1, 1 - share) * scores.std(ddof=1) * math.sqrt(1 + 1 / n)
     return float(max(scores.max(), normal))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.optimize import minimize_scalar
 
 from handful.classifier.inputs import Labels, Matrix
 from handful.solvers.factor import Spectrum
@@ -73,6 +73,14 @@ def usual_scale(scores: Matrix, labels: Labels) -> float:
     return float(np.clip(MARGIN * shots**MARGIN_SLOPE / max(mean, 1e-9), math.exp(LOWEST), math.exp(HIGHEST)))
 
 
+def probabilities(scores: Matrix, scale: float) -> Matrix:
+    """The softmax of scale times scores (q, way)."""
+    logits = scale * scores
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    shares: Matrix = odds / odds.sum(-1, keepdims=True)
+    return shares
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The scale to multiply scores with before softmax, and its loss: negative log likelihood and prior, in nats."""
@@ -106,5 +114,7 @@ def calibrate(
             - scale * of_labels
         )
 
-    found = minimize_scalar(loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": precision})
+    found = scipy.optimize.minimize_scalar(
+        loss, bounds=(LOWEST, HIGHEST), method="bounded", options={"xatol": precision}
+    )
     return Calibration(math.exp(float(found.x)), float(found.fun))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from handful.classifier.answers import ScoreEstimate
 from handful.classifier.estimate import estimate
@@ -15,6 +14,7 @@ from handful.classifier.examples import Options, Source, State, fit_state
 from handful.classifier.explain import nearest, suggest
 from handful.classifier.inputs import Matrix
 from handful.classifier.novelty import rejection_threshold
+from handful.classifier.selection import probabilities
 from handful.errors import NotEnoughClassesError
 
 SORTED = 60
@@ -149,8 +149,7 @@ def answered(state: State, row: Matrix) -> Json:
 
 
 def _probabilities(state: State, rows: Matrix) -> Matrix:
-    probabilities: Matrix = softmax(state.scale * state.scores(rows), axis=-1)
-    return probabilities
+    return probabilities(state.scores(rows), state.scale)
 
 
 def _finite(value: float) -> float | None:
