@@ -18,13 +18,11 @@ import tyro
 from handful.classifier import FewShotClassifier
 from handful.cli import predict as predicting
 from handful.cli import test as testing
-from handful.cli.add import Add
-from handful.cli.cache import Cache, bytes_of
-from handful.cli.fit import Fit
-from handful.cli.forget import Forget
-from handful.cli.inspect import Inspect
+from handful.cli.data import Cache, bytes_of
+from handful.cli.fit import Add, Fit, Forget
 from handful.cli.main import main
 from handful.cli.predict import Predict, percent
+from handful.cli.test import Inspect
 from handful.errors import HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 

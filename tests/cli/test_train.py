@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from handful.cli.main import _parse, main
-from handful.cli.train import Train, parse_options
+from handful.cli.train import Train, parse_options, watched
 from handful.errors import InvalidOptionError
 from handful.meta.config import Plan, Recipe
+from handful.meta.train import Progress
 from handful.paper.recipes import named_recipe
 
 
@@ -78,3 +79,14 @@ def test_flags_that_are_not_given_are_those_of_the_run_to_resume(tmp_path: Path,
     assert isinstance(command, Train)
     longer = dataclasses.replace(PLANNED, plan=dataclasses.replace(PLANNED.plan, episodes=Plan().episodes))
     assert command._resumed(PLANNED) == longer
+
+
+def test_a_log_gets_a_line_a_validation(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Progress(1, 2.0, 0.5, 0.1, scores=None, improved=(), seconds=1.0)
+    scores = {"1-shot": 0.25, "mean": 0.5}
+    validated = Progress(2, 2.0, 0.5, 0.1, scores=scores, improved=("mean",), seconds=2.0)
+    steps = [silent, validated]
+    assert list(watched("cifar-fs/r2d2", 2, iter(steps))) == steps
+    assert capsys.readouterr().out == (
+        "cifar-fs/r2d2: episode       2  validation 1-shot 25.00%  mean 50.00%  best so far\n"
+    )

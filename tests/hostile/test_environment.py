@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from handful import FewShotClassifier
+from handful.cli.machine import plain
 from handful.cli.main import main
-from handful.cli.streams import plain
 from handful.cli.train import stop_requests
 from handful.data.loading import load_recorded
 from handful.errors import DataError

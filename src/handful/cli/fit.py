@@ -1,20 +1,27 @@
-"""`handful fit`: a classifier from a folder of images, in one file."""
+"""`handful fit`, `handful add` and `handful forget`: teach a classifier by folders of images; no update is lost."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from handful._io import locked
 from handful.cli.machine import Device, prepare
-from handful.cli.updating import learn
-from handful.errors import InvalidOptionError
+from handful.errors import DataError, InvalidOptionError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from handful.classifier import FewShotClassifier
+    from handful.classifier.inputs import Labelled
 
 
 @dataclass(frozen=True)
@@ -101,3 +108,145 @@ class Fit:
             verb = "looks" if len(estimate.doubtful) == 1 else "look"
             print(f"{count_of(len(estimate.doubtful), 'label')} {verb} doubtful, first that of {most.name}")
         print(f"Next: handful predict {self.out} IMAGES..., handful inspect {self.out}")
+
+
+@dataclass(frozen=True)
+class Add:
+    """Add images of known or new classes to a classifier; the result equals fitting all images at once."""
+
+    classifier: Positional[Path]
+    """File that handful fit wrote; it is replaced only if everything succeeds."""
+    images: Positional[tuple[Path, ...]] = ()
+    """Images or folders of images, all of one class; or, without --label, one folder of class folders or CSV file."""
+    label: str = ""
+    """Class of these images."""
+    keep_going: bool = False
+    """Report unreadable images and learn from the others; the exit code is then 1."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Update the file and print what changed."""
+        if not self.images:
+            raise InvalidOptionError("Give the images to add, or a folder of them.")
+        if not self.label and not (len(self.images) == 1 and self._labelled(self.images[0])):
+            raise InvalidOptionError("Say what the images show with --label, or give one folder of class folders.")
+        prepare("cpu", self.threads)
+        with updating(self.classifier):
+            return self._update()
+
+    def _labelled(self, given: Path) -> bool:
+        return given.is_dir() or given.suffix.lower() == ".csv"
+
+    def _update(self) -> int:
+        from handful.classifier import FewShotClassifier
+        from handful.classifier.examples import label_from
+        from handful.classifier.inputs import Labelled, count_of, labelled_pictures, pictures
+
+        clf = FewShotClassifier.load(self.classifier)
+        pictured = clf.has_thumbnails_
+        classes, before = set(clf.classes_), len(clf.labels_)
+        if self.label:
+            images = [picture for given in self.images for picture in pictures(given)]
+            found = Labelled(images, [label_from(self.label, clf.classes_)] * len(images))
+        else:
+            found = labelled_pictures(self.images[0], None)
+        for remark in found.remarks:
+            print(remark)
+        failed = learn(clf.partial_fit, found, self.keep_going)
+        clf.save(self.classifier, thumbnails=pictured)
+        new = [str(name) for name in clf.classes_ if name not in classes]
+        print(f"{self.classifier}: {count_of(len(clf.labels_) - before, 'image')} added, {len(clf.labels_)} in all")
+        if clf.learnt_.repeated:
+            print(clf.learnt_)
+        if new:
+            print(f"New {'class' if len(new) == 1 else 'classes'}: {', '.join(new)}")
+        print(f"Accuracy: {clf.score_estimate_}")
+        return 1 if failed else 0
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Remove images or a whole class from a classifier, as if it had never seen them; file and cache keep no trace."""
+
+    classifier: Positional[Path]
+    """File that handful fit wrote; it is replaced only if everything succeeds."""
+    images: tuple[Path, ...] = ()
+    """Images to forget, found by content, or else by the path they had when they were added."""
+    label: str = ""
+    """Class to forget, with all of its images."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Update the file and print what changed."""
+        prepare("cpu", self.threads)
+        if bool(self.images) == bool(self.label):
+            raise InvalidOptionError("Say what to forget: --images IMAGES... or --label NAME, one of the two.")
+        with updating(self.classifier):
+            self._update()
+        return 0
+
+    def _update(self) -> None:
+        from handful.classifier import FewShotClassifier
+        from handful.classifier.inputs import count_of
+
+        clf = FewShotClassifier.load(self.classifier)
+        pictured = clf.has_thumbnails_
+        before = len(clf.labels_)
+        if self.label:
+            clf.forget(label=known_label(self.label, clf.classes_))
+        for image in self.images:
+            clf.forget(image=image)
+        clf.save(self.classifier, thumbnails=pictured)
+        print(f"{self.classifier}: {count_of(before - len(clf.labels_), 'image')} forgotten, {len(clf.labels_)} left")
+        print(f"Accuracy: {clf.score_estimate_}")
+
+
+@contextmanager
+def updating(path: Path) -> Iterator[None]:
+    """Lock the classifier's file from reading it to replacing it; the lock ends with the process.
+
+    Names that are links to one file share its lock. Where the file system has no locks, nobody waits.
+    """
+
+    def waiting() -> None:
+        print(f"handful: another command is changing {path}; waiting for it", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        real = path.resolve()
+        if real.is_file():  # a file that is not there is for the reader to complain about
+            with suppress(OSError):
+                stack.enter_context(locked(real, waiting))
+        yield
+
+
+def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) -> int:
+    """Call `act` with images and labels; the number of unreadable images that `keep_going` leaves out."""
+    import numpy as np
+
+    from handful.classifier.inputs import UnreadableImagesError
+
+    try:
+        act(found.pictures, found.labels)
+        return 0
+    except UnreadableImagesError as error:
+        if not keep_going:
+            raise DataError(f"{error} Add --keep-going to go on without what cannot be read.") from error
+        for reason in error.reasons.values():
+            print(f"handful: {reason}", file=sys.stderr)
+        kept = [position for position in range(len(found.pictures)) if position not in error.reasons]
+        if not kept:
+            raise DataError("None of the images can be read.") from error
+        act([found.pictures[position] for position in kept], np.asarray(found.labels)[kept])
+        return len(error.reasons)
+
+
+def known_label(text: str, classes: NDArray[Any]) -> Any:
+    """The class that a command-line argument names; an unknown one is an error that suggests the nearest."""
+    names = {str(known): known.item() for known in classes}
+    if text in names:
+        return names[text]
+    near = get_close_matches(text, names, 1, 0.5)
+    hint = f"Did you mean '{near[0]}'?" if near else f"The classes are {', '.join(list(names)[:10])}."
+    raise InvalidOptionError(f"There is no class '{text}'. {hint}")

@@ -1,11 +1,17 @@
-"""Device and threads as flags, without importing torch before they are needed."""
+"""The machine that a command runs on: device and threads as flags, and a standard output that may be closed or full."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
+
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -23,3 +29,78 @@ def prepare(
     from handful.meta import engine
 
     return engine.prepare(device, threads, precision=precision, reduce=reduce, compiled=compiled)
+
+
+HANGUP: int | None = getattr(signal, "SIGHUP", None)
+STOPPING = [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [signal.Signals(HANGUP)])]
+_ORDERS = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_SPELLED = {code: f"\\u{code:04x}" for code in _ORDERS if chr(code) not in "\n\t\r"}
+"""Characters that give a terminal orders or turn the direction of writing: spelled out, as in JSON."""
+
+
+def plain(text: object) -> str:
+    """A text from a file, such as a class name, that a terminal shows and does not obey."""
+    return str(text).translate(_SPELLED)
+
+
+class _Plain:
+    """A stream that spells out what would give the terminal orders."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, spelled out."""
+        return int(self._stream.write(plain(text)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def prepare_streams() -> None:
+    """Make printing safe: nothing closed, and what the encoding lacks is spelled out."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the free number, so that no file of ours gets it
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 (for good)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def plain_output() -> Iterator[None]:
+    """Whatever the block prints reaches the terminal spelled out, and has left us when the block ends."""
+    with contextlib.redirect_stdout(_Plain(sys.stdout)):
+        yield
+        sys.stdout.flush()
+
+
+def drop_output() -> None:
+    """Discard what standard output cannot take, so that the interpreter does not try again when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def let_go_of_the_terminal() -> None:
+    """Send what is printed from now on nowhere, because the terminal is gone and writing to it would fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.isatty(number) or not _writable(number):
+                os.dup2(nowhere, number)
+
+
+def _writable(number: int) -> bool:
+    try:
+        os.write(number, b"")
+    except OSError:
+        return False
+    return True

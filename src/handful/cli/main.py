@@ -18,22 +18,15 @@ import tyro
 from tyro import MISSING
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
-from handful.cli.add import Add
-from handful.cli.cache import Cache
-from handful.cli.data import Data
-from handful.cli.demo import Demo
+from handful.cli.data import Cache, Data
 from handful.cli.evaluate import Evaluate
-from handful.cli.fit import Fit
-from handful.cli.forget import Forget
-from handful.cli.inspect import Inspect
+from handful.cli.fit import Add, Fit, Forget
+from handful.cli.machine import HANGUP, drop_output, let_go_of_the_terminal, plain, plain_output, prepare_streams
 from handful.cli.predict import Predict
-from handful.cli.recipes import Recipes
-from handful.cli.reproduce import Reproduce
-from handful.cli.serve import Serve
-from handful.cli.streams import HANGUP, drop_output, let_go_of_the_terminal, plain, plain_output, prepare_streams
-from handful.cli.studio import Studio
-from handful.cli.test import Test
-from handful.cli.train import Train, flags_of
+from handful.cli.reproduce import Recipes, Reproduce
+from handful.cli.serve import Serve, Studio
+from handful.cli.test import Inspect, Test
+from handful.cli.train import Demo, Train, flags_of
 from handful.errors import HandfulError, InvalidOptionError
 from handful.meta.config import Recipe
 from handful.paper.recipes import named_recipe

@@ -1,10 +1,10 @@
-"""`handful train`: meta-train a model from a recipe, with checkpoints."""
+"""`handful train` and `handful demo`: meta-training, with a progress bar or a log line per validation."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from handful.cli.machine import Device, Precision, Reduce, prepare
-from handful.cli.progress import validation_line
-from handful.cli.streams import HANGUP, STOPPING, let_go_of_the_terminal
+from handful.cli.machine import HANGUP, STOPPING, Device, Precision, Reduce, let_go_of_the_terminal, prepare
 from handful.errors import InvalidOptionError
 from handful.meta.config import Option, Recipe, differences, prolongs
 
@@ -216,3 +214,54 @@ def stop_requests() -> Iterator[list[int]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def watched(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
+    """Show the training of `name` for `total` episodes while passing its progress on.
+
+    A bar on a terminal; a line per validation elsewhere, so that a log shows that a long run is alive.
+    """
+    from tqdm import tqdm
+
+    with tqdm(total=total, desc=name, unit="ep", dynamic_ncols=True, disable=None) as bar:
+        for progress in steps:
+            bar.update(progress.episode - bar.n)
+            if progress.scores:
+                scores = " ".join(f"{100 * value:.1f}%" for value in progress.scores.values())
+                bar.set_postfix(loss=f"{progress.loss:.2f}", val=scores, refresh=False)
+                if bar.disable:
+                    print(f"{name}: {validation_line(progress)}", flush=True)
+            yield progress
+
+
+def validation_line(progress: Progress) -> str:
+    """What a validation gave, as a line: the episode, each score, and whether the mean is the best so far."""
+    scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in (progress.scores or {}).items())
+    mark = "  best so far" if "mean" in progress.improved else ""
+    return f"episode {progress.episode:>7,}  validation {scores}{mark}"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Meta-train R2-D2 on drawn characters, evaluate it on unseen alphabets, write an HTML report (3 minutes)."""
+
+    out: Path = Path("runs/demo")
+    """Folder for the trained models and the report."""
+    episodes: int = 10_000
+    """Test episodes of each kind."""
+    train_episodes: int = 300
+    """Episodes to meta-train for, each method."""
+    seed: int = 0
+    """Seed of weights and episodes."""
+    threads: int = 0
+    """Threads to compute with; 0 for all cores."""
+
+    def run(self) -> int:
+        """Run it and say where the report is."""
+        from handful.cli.demonstration import demonstrate
+
+        prepare("cpu", self.threads)
+        report = demonstrate(self.out, self.episodes, self.train_episodes, self.seed, watched, print)
+        print(f"\nReport: {report.resolve().as_uri()}")
+        print(f"Next:   handful evaluate {self.out / 'r2d2'} --way 20 --shot 1 5")
+        return 0

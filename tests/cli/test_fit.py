@@ -14,7 +14,7 @@ import pytest
 
 from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
-from handful.cli.updating import updating
+from handful.cli.fit import updating
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 
@@ -61,7 +61,7 @@ def test_a_folder_without_locks_keeps_nobody_from_working(tmp_path: Path, monkey
     def refuse(*_: object) -> None:
         raise PermissionError("no lock here")
 
-    monkeypatch.setattr("handful.cli.updating.locked", refuse)
+    monkeypatch.setattr("handful.cli.fit.locked", refuse)
     path = tmp_path / "a.handful"
     path.write_text("old")
     with updating(path):
