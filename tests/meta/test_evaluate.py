@@ -18,10 +18,9 @@ from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import LRD2, R2D2, BaseLearner, Predictor, ProtoNet
 from handful.meta.features import embed_pool, embed_pool_within, pool_bytes
-from handful.meta.gram import Gathered, Products, Tiles, WholeGram
+from handful.meta.gram import Cut, Gathered, Products, Route, Tiles, WholeGram
 from handful.meta.intervals import accuracy, ci95
 from handful.meta.model import FewShotModel
-from handful.meta.planner import Cut, Route
 from handful.meta.train import seeded
 from tests.conftest import blobs
 

@@ -26,8 +26,8 @@ from handful.meta.config import Plan
 from handful.meta.engine import Engine
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
+from handful.meta.gram import Route
 from handful.meta.model import FewShotModel
-from handful.meta.planner import Route
 from handful.meta.state import TrainingState
 from handful.meta.steps import Branch, grown, joined
 from handful.meta.train import seeded, train

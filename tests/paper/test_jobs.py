@@ -13,7 +13,7 @@ from torch import nn
 
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.meta.completeness import complete_at
+from handful.meta.config import complete_at
 from handful.meta.manifest import MANIFEST, Manifest, Session
 from handful.meta.run import CPU, LAST, Run, build
 from handful.meta.train import Progress, TrainingState

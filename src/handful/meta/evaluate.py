@@ -16,10 +16,9 @@ from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import BaseLearner, KernelLearner
 from handful.meta.engine import CPU, Engine
 from handful.meta.features import embed_pool, embed_rows, folded, pool_bytes
-from handful.meta.gram import Gathered, Products, Tiles, WholeGram
+from handful.meta.gram import Gathered, Products, Route, Tiles, WholeGram, Work, cheapest, tile_cut
 from handful.meta.intervals import accuracy, ci95
 from handful.meta.model import FewShotModel, check_logits
-from handful.meta.planner import Route, Work, cheapest, tile_cut
 
 DEFAULT_MEMORY = 4 * 10**9
 CHUNK_BYTES = 32 * 2**20

@@ -19,8 +19,7 @@ from handful import __version__
 from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.meta.completeness import Completion, completion
-from handful.meta.config import Recipe, recipe_from_json
+from handful.meta.config import Completion, Recipe, completion, recipe_from_json
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"

@@ -20,8 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from handful.data.table import Benchmark, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import InvalidOptionError
-from handful.meta.completeness import complete_at
-from handful.meta.config import Recipe
+from handful.meta.config import Recipe, complete_at
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_rows, folded
 from handful.meta.manifest import machine, now, versions

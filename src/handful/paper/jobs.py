@@ -16,8 +16,7 @@ from typing import Literal
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.meta.checkpoint import read_checkpoint
-from handful.meta.completeness import complete_at
-from handful.meta.config import Plan, Recipe
+from handful.meta.config import Plan, Recipe, complete_at
 from handful.meta.engine import Engine
 from handful.meta.lock import held
 from handful.meta.manifest import Manifest, Record

@@ -21,7 +21,7 @@ from typing import Any
 
 from handful._io import from_json, read_json, write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
-from handful.meta.completeness import Completion, complete_at, completion
+from handful.meta.config import Completion, complete_at, completion
 from handful.meta.lock import held, holder, is_held
 from handful.meta.manifest import MANIFEST, Session
 from handful.meta.run import RECIPE, read_log, read_recipe
