@@ -121,7 +121,7 @@ class Show:
         """Draw it and print where it is."""
         from handful._io import replacing, write_errors
         from handful.data import load
-        from handful.report.contact_sheet import contact_sheet
+        from handful.report.plots import contact_sheet
 
         benchmark = load(self.name, split=self.split, root=self.data)
         sheet = contact_sheet(getattr(benchmark, self.part), self.classes, self.images)

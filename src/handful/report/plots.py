@@ -1,4 +1,4 @@
-"""Pictures for reports: what an episode looks like, and how a run learnt."""
+"""Pictures for reports: what a data set and an episode look like, and how a run learnt."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
+from handful.data.table import ClassDataset
 from handful.episodes import Episode
+from handful.errors import InvalidOptionError
 from handful.report.page import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 Curve = Sequence[tuple[int, float]]
 """Pairs of episodes trained and a score."""
@@ -81,3 +84,33 @@ def _tile(image: Tensor, size: int) -> Image.Image:
             .convert("RGB")
         )
     return Image.fromarray(pixels, "RGB").resize((size, size), Image.Resampling.NEAREST)
+
+
+LEAST = 56
+"""Smaller images are enlarged by a whole factor until their side has this many pixels."""
+LABEL = 220
+GAP = 2
+
+
+def contact_sheet(dataset: ClassDataset, classes: int = 12, images: int = 10) -> Image.Image:
+    """`classes` rows, one per class, spread evenly over the split, with the first `images` images of each class."""
+    if classes < 1 or images < 1:
+        raise InvalidOptionError(f"A contact sheet needs at least one class and image, but got {classes} x {images}.")
+    if not len(dataset):
+        raise InvalidOptionError(f"Split '{dataset.name}' has no classes to show.")
+    rows = np.linspace(0, len(dataset) - 1, min(classes, len(dataset))).round().astype(int).tolist()
+    _, height, width = dataset.image_shape
+    factor = max(1, -(-LEAST // max(height, width)))
+    height, width = height * factor, width * factor
+    sheet = Image.new("RGB", (LABEL + images * (width + GAP), len(rows) * (height + GAP)), "white")
+    pen = ImageDraw.Draw(sheet)
+    for at, row in enumerate(rows):
+        top = at * (height + GAP)
+        pen.text((4, top + height // 2 - 6), dataset.classes[row][-34:], fill="black")
+        first, n = int(dataset.starts[row]), min(images, int(dataset.counts[row]))
+        for column, pixels in enumerate(dataset.table.images[first : first + n].permute(0, 2, 3, 1).numpy()):
+            picture = Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
+            sheet.paste(
+                picture.resize((width, height), Image.Resampling.NEAREST), (LABEL + column * (width + GAP), top)
+            )
+    return sheet
