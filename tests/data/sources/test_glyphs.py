@@ -11,10 +11,19 @@ import pytest
 from numpy.typing import NDArray
 
 from handful.data.sources import glyphs
-from handful.data.sources.glyphs._alphabets import STEPS, Characters, gaps_of, invent, join, select
-from handful.data.sources.glyphs._dice import FULL_TURN, ONE, Dice, cosine, rotate, sine
-from handful.data.sources.glyphs._hands import write
-from handful.data.sources.glyphs._raster import PIXEL, RADII, SIDE, rasterise
+from handful.data.sources.glyphs._alphabets import STEPS, Characters, gaps_of, invent, join, select, write
+from handful.data.sources.glyphs._fixed_point import (
+    FULL_TURN,
+    ONE,
+    PIXEL,
+    RADII,
+    SIDE,
+    Dice,
+    cosine,
+    rasterise,
+    rotate,
+    sine,
+)
 from handful.data.table import Benchmark, ImageTable
 
 

@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from handful._io import digest, replacing
-from handful.data.sources.glyphs._alphabets import invent, select
-from handful.data.sources.glyphs._dice import Dice
-from handful.data.sources.glyphs._hands import write
-from handful.data.sources.glyphs._raster import SIDE
+from handful.data.sources.glyphs._alphabets import invent, select, write
+from handful.data.sources.glyphs._fixed_point import SIDE, Dice
 from handful.data.table import Benchmark, ImageTable
 
 ALPHABETS = {"train": 32, "val": 6, "test": 12}
