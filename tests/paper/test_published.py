@@ -12,7 +12,7 @@ from handful.paper.experiments import EXPERIMENTS, narrowed
 from handful.paper.jobs import Departures
 from handful.paper.published import Column, Figure, figure
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.settings import NEAREST
+from handful.paper.recipes.own import NEAREST
 from handful.paper.reproduce import Options, plan_cells
 from handful.paper.table4 import ROWS
 

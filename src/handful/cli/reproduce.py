@@ -13,7 +13,7 @@ from tyro.conf import Positional
 from handful.cli.machine import Device, prepare
 from handful.cli.train import watched
 from handful.errors import InvalidOptionError
-from handful.paper.recipes.settings import Schedule, Variant, Width
+from handful.paper.recipes.own import Schedule, Variant, Width
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
@@ -156,7 +156,7 @@ class Reproduce:
 
         experiment, options = narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)
         if self.on:
-            from handful.paper.grid import train_on
+            from handful.paper.reproduce import train_on
 
             train_on(self.on, [job for _, own in plan_cells(experiment, options) for job in own], options, _say)
             options = replace(options, minutes=1e-3)  # all that is left is to test

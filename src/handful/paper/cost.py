@@ -27,7 +27,7 @@ from handful.meta.manifest import machine, now, versions
 from handful.meta.run import Run, validation_queries
 from handful.paper.experiments import EXPERIMENTS
 from handful.paper.jobs import Job, Standing, standing
-from handful.paper.recipes.settings import NEAREST
+from handful.paper.recipes.own import NEAREST
 from handful.paper.report import Block, Lines, markdown, write_files
 from handful.paper.reproduce import Options, load_data, plan_cells
 

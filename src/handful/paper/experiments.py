@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from handful.errors import InvalidOptionError
 from handful.paper import published
 from handful.paper.published import Column, Row
-from handful.paper.recipes.own import SWITCHES
-from handful.paper.recipes.settings import BINARY
+from handful.paper.recipes.own import BINARY, SWITCHES
 from handful.paper.recipes.sweeps import DATA, LAM_KINDS, LAMBDAS, SCALE_KINDS, SCALES, STEPS
 
 _WIDE = "R2-D2"

@@ -17,7 +17,7 @@ from handful.meta.run import build
 from handful.paper.cost import ADAPTING, GPU_FLOPS, IMAGES, SHAPES, Estimate, cost_of, duration, effort, estimate
 from handful.paper.experiments import Experiment
 from handful.paper.jobs import Job, standing
-from handful.paper.recipes.settings import NEAREST
+from handful.paper.recipes.own import NEAREST
 from handful.paper.reproduce import Options, Planned, load_data, plan_cells, why_not
 
 SECONDS = 30.0

@@ -23,7 +23,7 @@ from handful.meta.manifest import Manifest, Record
 from handful.meta.run import LAST, RECIPE, Run, read_recipe
 from handful.meta.train import Progress
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.settings import Schedule, Width
+from handful.paper.recipes.own import Schedule, Width
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Shows a named training of this many episodes while it passes the progress on."""

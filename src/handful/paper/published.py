@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.settings import BINARY, SETTINGS
+from handful.paper.recipes.own import BINARY, SETTINGS
 
 SOURCE = "Bertinetto et al., Meta-learning with differentiable closed-form solvers, ICLR 2019"
 TITLES = {"mini-imagenet": "miniImageNet", "cifar-fs": "CIFAR-FS", "omniglot": "Omniglot"}

@@ -21,8 +21,8 @@ from handful.meta.intervals import Interval, closed_interval, open_interval
 from handful.meta.manifest import Manifest
 from handful.paper.experiments import Experiment
 from handful.paper.published import Column, Figure, Row
+from handful.paper.recipes.own import REPRODUCING
 from handful.paper.recipes.provenance import additions
-from handful.paper.recipes.settings import REPRODUCING
 from handful.paper.testing import Counts, EpisodeSet, Measurement
 
 Verdict = Literal["agrees", "above", "below"]

@@ -15,7 +15,7 @@ from handful.meta.state import TrainingState
 from handful.meta.train import train
 from handful.paper.cost import stand_in
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.settings import setting_of
+from handful.paper.recipes.own import setting_of
 
 
 def small(recipe: Recipe) -> Recipe:

@@ -11,8 +11,7 @@ from handful.errors import CheckpointError, InvalidOptionError
 from handful.meta.config import Recipe, recipe_from_json
 from handful.meta.run import build, validation_queries
 from handful.paper.recipes import NAMED, named_recipe
-from handful.paper.recipes.own import SWITCHES
-from handful.paper.recipes.settings import setting_of
+from handful.paper.recipes.own import SWITCHES, setting_of
 
 
 def test_episodes_have_the_papers_sizes() -> None:

@@ -7,8 +7,7 @@ from handful.meta.config import Recipe
 from handful.paper.recipes.baselines import baselines
 from handful.paper.recipes.beyond import learner_recipes, modern
 from handful.paper.recipes.originals import originals
-from handful.paper.recipes.own import ablations, ours
-from handful.paper.recipes.settings import NamedRecipe
+from handful.paper.recipes.own import NamedRecipe, ablations, ours
 from handful.paper.recipes.sweeps import hyperparameters, iterations
 
 __all__ = ["NAMED", "NamedRecipe", "named_recipe"]

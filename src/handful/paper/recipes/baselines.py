@@ -17,18 +17,21 @@ from typing import Literal
 
 from handful.meta.config import Network, Option, Plan, Recipe
 from handful.paper.recipes.originals import COMMON, SHOTS, WAYS, constant_plan, single_shot
-from handful.paper.recipes.own import LITERAL, TEXT, binary, multiclass
-from handful.paper.recipes.own import sources as ours_sources
-from handful.paper.recipes.settings import (
+from handful.paper.recipes.own import (
     BINARY,
+    LITERAL,
     PICTURES,
     REPRODUCING,
     SETTINGS,
+    TEXT,
     NamedRecipe,
     Variant,
+    binary,
     cited,
+    multiclass,
     setting_of,
 )
+from handful.paper.recipes.own import sources as ours_sources
 
 Sources = dict[str, str]
 Label = Literal["32C", "64C", "net", "wide"]

@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from handful.meta.config import Option, Plan, Recipe
-from handful.paper.recipes.own import logistic, multiclass
-from handful.paper.recipes.settings import NamedRecipe
+from handful.paper.recipes.own import NamedRecipe, logistic, multiclass
 
 _ADAM = Plan(
     episodes=12_000,

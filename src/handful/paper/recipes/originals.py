@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from handful.meta.config import Network, Option, Plan, Recipe
-from handful.paper.recipes.settings import NamedRecipe, as_resized_by_the_authors, cited, setting_of
+from handful.paper.recipes.own import NamedRecipe, as_resized_by_the_authors, cited, setting_of
 
 SHOTS = (1, 5)
 WAYS = (5, 20)

@@ -8,7 +8,7 @@ from typing import Any
 
 from handful.meta.config import Option, Recipe
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.settings import NamedRecipe
+from handful.paper.recipes.own import NamedRecipe
 
 OFF = {
     "split": "the data set's own",

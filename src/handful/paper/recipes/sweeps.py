@@ -11,8 +11,17 @@ from itertools import product
 from handful.meta.config import Option
 from handful.paper.recipes.baselines import original, own_width, reran
 from handful.paper.recipes.originals import SHOTS
-from handful.paper.recipes.own import binary, multiclass, sources, with_options
-from handful.paper.recipes.settings import BINARY, PICTURES, REPRODUCING, NamedRecipe, cited
+from handful.paper.recipes.own import (
+    BINARY,
+    PICTURES,
+    REPRODUCING,
+    NamedRecipe,
+    binary,
+    cited,
+    multiclass,
+    sources,
+    with_options,
+)
 
 LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 SCALES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)

@@ -1,4 +1,4 @@
-"""Runs of a grid become jobs, as many at a time as allowed; what is complete or busy is left alone."""
+"""Runs of an experiment become jobs, as many at a time as allowed; what is complete or busy is left alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handful.errors import HandfulError, InvalidOptionError
-from handful.paper import grid
+from handful.paper import reproduce
 from handful.paper.jobs import Standing, job
 from handful.paper.reproduce import Options
 
@@ -43,8 +43,8 @@ def test_jobs_are_submitted_a_few_at_a_time_and_complete_runs_are_not(
 ) -> None:
     submitit = pytest.importorskip("submitit")
     jobs = [job(name, 0, tmp_path) for name in NAMES]
-    monkeypatch.setattr(grid, "POLL", 0.0)
-    monkeypatch.setattr(grid, "standing", lambda each: Standing(complete=each.name == NAMES[1]))
+    monkeypatch.setattr(reproduce, "POLL", 0.0)
+    monkeypatch.setattr(reproduce, "standing", lambda each: Standing(complete=each.name == NAMES[1]))
     sent: list[str] = []
 
     class Executor:
@@ -54,14 +54,14 @@ def test_jobs_are_submitted_a_few_at_a_time_and_complete_runs_are_not(
         def update_parameters(self, **parameters: Any) -> None:
             assert parameters["timeout_min"] == 24 * 60
 
-        def submit(self, function: Callable[..., str], each: grid.Job, seconds: float, until: str) -> Submitted:
-            assert function is grid.train_alone
+        def submit(self, function: Callable[..., str], each: reproduce.Job, seconds: float, until: str) -> Submitted:
+            assert function is reproduce.train_alone
             sent.append(each.name)
             return Submitted(len(sent), "bad" if len(sent) == 2 else "8,000 episodes, complete")
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
     said: list[str] = []
-    grid.train_on("local:1", [*jobs, jobs[0]], Options(out=tmp_path), said.append)
+    reproduce.train_on("local:1", [*jobs, jobs[0]], Options(out=tmp_path), said.append)
     assert sent == [NAMES[0], NAMES[2]]
     assert [line.rpartition(": ")[2] for line in said[1:]] == [
         "job 1",
@@ -74,10 +74,10 @@ def test_jobs_are_submitted_a_few_at_a_time_and_complete_runs_are_not(
 @pytest.mark.parametrize("on", ["local", "local:0", "pbs"])
 def test_an_unknown_place_is_refused(on: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="slurm, or local:N"):
-        grid.train_on(on, [], Options(out=tmp_path), print)
+        reproduce.train_on(on, [], Options(out=tmp_path), print)
 
 
 def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "find_spec", lambda name: None)
+    monkeypatch.setattr(reproduce, "find_spec", lambda name: None)
     with pytest.raises(HandfulError, match=r"pip install 'handful\[slurm\]'"):
-        grid.train_on("slurm", [], Options(out=tmp_path), print)
+        reproduce.train_on("slurm", [], Options(out=tmp_path), print)
