@@ -9,8 +9,9 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import prepare
 from handful.errors import InvalidOptionError
+from handful.meta.config import Device
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from handful._io import locked
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import prepare
 from handful.errors import DataError, InvalidOptionError
+from handful.meta.config import Device
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

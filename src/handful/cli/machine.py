@@ -7,15 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from handful.meta.config import Device, Precision, Reduce
 
 if TYPE_CHECKING:
     from handful.meta.engine import Engine
-
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["float32", "tf32", "bf16"]
-Reduce = Literal["ordered", "fast"]
 
 
 def prepare(

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import prepare
 from handful.errors import DataError, InvalidOptionError
+from handful.meta.config import Device
 
 if TYPE_CHECKING:
     from handful.classifier import FewShotClassifier

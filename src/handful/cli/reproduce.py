@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import prepare
 from handful.cli.train import watched
 from handful.errors import InvalidOptionError
+from handful.meta.config import Device
 from handful.paper.recipes.own import Schedule, Variant, Width
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from handful.cli.fit import learn
-from handful.cli.machine import Device, prepare
+from handful.cli.machine import prepare
 from handful.errors import DataError
+from handful.meta.config import Device
 
 if TYPE_CHECKING:
     from handful.classifier import FewShotClassifier

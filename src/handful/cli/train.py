@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
-from handful.cli.machine import HANGUP, STOPPING, Device, Precision, Reduce, let_go_of_the_terminal, prepare
+from handful.cli.machine import HANGUP, STOPPING, let_go_of_the_terminal, prepare
 from handful.errors import InvalidOptionError
-from handful.meta.config import Option, Recipe, differences, prolongs
+from handful.meta.config import Device, Option, Precision, Recipe, Reduce, differences, prolongs
 
 if TYPE_CHECKING:
     from handful.meta.run import Run

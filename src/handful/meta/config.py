@@ -1,9 +1,4 @@
-"""Recipes and training plans: plain values, JSON there and back, and when a run of a plan counts as complete.
-
-The step schedule of the paper halves the rate again and again, so that the last 100,000 of 120,000 episodes share less
-than 0.5% of the summed learning rate. A run that has come so far is complete; one that was stopped before is in part. A
-cosine schedule brings its rate down to 0 on purpose, so that such a run is complete at its last episode only.
-"""
+"""Every choice of a training run in typed values that go to JSON and back, and when a run counts as complete."""
 
 from __future__ import annotations
 
@@ -15,6 +10,10 @@ from typing import Any, Literal
 
 from handful._io import from_json
 from handful.errors import CheckpointError, InvalidOptionError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["float32", "tf32", "bf16"]
+Reduce = Literal["ordered", "fast"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -273,7 +272,12 @@ def rate_left(plan: Plan, episode: int) -> float:
 
 @lru_cache
 def complete_at(plan: Plan) -> int:
-    """The first episode at which the run counts as complete, if patience does not end it sooner."""
+    """The first episode at which the run counts as complete, if patience does not end it sooner.
+
+    The step schedule of the paper halves the rate again and again, so that the last 100,000 of 120,000 episodes share
+    less than 0.5% of the summed learning rate: a run that has come so far is complete. A cosine schedule brings its
+    rate down to 0 on purpose, so that such a run is complete at its last episode only.
+    """
     if plan.schedule != "step":
         return plan.episodes
     low, high = 0, -(-plan.episodes // plan.episodes_per_step)

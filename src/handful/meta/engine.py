@@ -8,12 +8,13 @@ import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError
+from handful.meta.config import Precision, Reduce
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER = 2**31 - 1
@@ -42,9 +43,6 @@ def keep_freed_memory() -> bool:
     return bool(kept and mallopt(_TRIM_THRESHOLD, _NEVER))
 
 
-Precision = Literal["float32", "tf32", "bf16"]
-Reduce = Literal["ordered", "fast"]
-DEVICES = ("auto", "cpu", "cuda", "mps")
 READ_EVERY = 20
 """Updates between two looks at the loss on an accelerator: each look waits for the device."""
 PREFETCH = 2
