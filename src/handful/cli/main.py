@@ -10,7 +10,9 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -121,24 +123,10 @@ def _commands(words: list[str]) -> type[Command]:
     recipe = _starting_recipe(words) if words[:1] == ["train"] else None
     train = None if recipe is None else Train(out=MISSING, recipe=flags_of(recipe))
     training = subcommand("train") if train is None else subcommand("train", default=train)
-    commands: object = (
-        Annotated[Fit, subcommand("fit")]
-        | Annotated[Predict, subcommand("predict")]
-        | Annotated[Test, subcommand("test")]
-        | Annotated[Add, subcommand("add")]
-        | Annotated[Forget, subcommand("forget")]
-        | Annotated[Inspect, subcommand("inspect")]
-        | Annotated[Cache, subcommand("cache")]
-        | Annotated[Serve, subcommand("serve")]
-        | Annotated[Studio, subcommand("studio")]
-        | Annotated[Demo, subcommand("demo")]
-        | Annotated[Train, training]
-        | Annotated[Evaluate, subcommand("evaluate")]
-        | Annotated[Data, subcommand("data")]
-        | Annotated[Recipes, subcommand("recipes")]
-        | Annotated[Reproduce, subcommand("reproduce")]
+    kinds = (
+        Annotated[kind, training if kind is Train else subcommand(kind.__name__.lower())] for kind in get_args(Command)
     )
-    return cast("type[Command]", commands)
+    return cast("type[Command]", reduce(or_, kinds))
 
 
 def _starting_recipe(words: list[str]) -> Recipe | None:
