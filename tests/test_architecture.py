@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,15 @@ def test_solvers_import_nothing_but_errors() -> None:
 def test_only_the_command_line_knows_its_parser() -> None:
     knowing = {room_of(path) for path in FILES if any(name.startswith("tyro") for name in imported(path))}
     assert knowing == {"cli"}
+
+
+def test_the_page_on_architecture_names_files_and_rooms_that_exist() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text()
+    files = [name for name in re.findall(r"`([\w/]+\.(?:py|html))`", text) if "NAME" not in name]
+    assert len(files) > 20
+    for name in files:
+        assert (ROOT / name).is_file() or (ROOT.parent.parent / name).is_file(), f"{name} is not there"
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == LAYERS
 
 
 def test_every_public_name_is_there() -> None:
