@@ -62,4 +62,4 @@ def test_a_run_that_another_process_trains_is_left_alone(
         before = sorted(tmp_path.rglob("*"))
         assert main(["train", "--out", str(tmp_path / "run"), "--width", "32C", "--way", "4", *SMALL]) == 2
         assert sorted(tmp_path.rglob("*")) == before
-    assert "in the hands of process" in capsys.readouterr().err
+    assert "in use by process" in capsys.readouterr().err

@@ -175,12 +175,12 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 @dataclass(frozen=True)
 class Cache:
-    """Show, bound or clear the cache of image features; everything in it can be computed again."""
+    """Show, limit or clear the cache of image features; everything in it can be computed again."""
 
     limit: str = ""
-    """Most that it may take on disk from now on, for example 500MB or 2GB; what was not used for longest goes."""
+    """Largest size on disk from now on, for example 500MB or 2GB; the least recently used features go first."""
     clear: bool = False
-    """Delete it."""
+    """Delete everything in the cache."""
 
     def run(self) -> int:
         """Change what is asked for, and print what the cache holds."""

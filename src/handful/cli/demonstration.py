@@ -1,4 +1,4 @@
-"""The demonstration: meta-train on drawn characters, then learn alphabets never seen, beside simple references."""
+"""The demonstration: meta-train on drawn characters, then learn unseen alphabets, compared with simple baselines."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Forget:
 def updating(path: Path) -> Iterator[None]:
     """Lock the classifier's file from reading it to replacing it; the lock ends with the process.
 
-    Names that are links to one file share its lock. Where the file system has no locks, nobody waits.
+    Names that are links to one file share its lock. On a file system without locks, updates do not wait for each other.
     """
 
     def waiting() -> None:

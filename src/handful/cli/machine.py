@@ -55,7 +55,7 @@ class _Plain:
 
 
 def prepare_streams() -> None:
-    """Make printing safe: nothing closed, and what the encoding lacks is spelled out."""
+    """Make printing safe: reopen closed streams, and spell out characters that the encoding lacks."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -71,7 +71,7 @@ def prepare_streams() -> None:
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Whatever the block prints reaches the terminal spelled out, and has left us when the block ends."""
+    """Spell out control characters in what the block prints, and flush it at the end."""
     with contextlib.redirect_stdout(_Plain(sys.stdout)):
         yield
         sys.stdout.flush()
@@ -87,7 +87,7 @@ def drop_output() -> None:
 
 
 def let_go_of_the_terminal() -> None:
-    """Send what is printed from now on nowhere, because the terminal is gone and writing to it would fail."""
+    """Discard what is printed from now on, because the terminal is gone and writing to it would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ POLL = 1.0
 
 @dataclass(frozen=True)
 class Predict:
-    """Label images with a classifier that handful fit wrote; a bad image costs one line and makes the exit code 1."""
+    """Label images with a classifier that handful fit wrote; the exit code is 1 if an image cannot be read."""
 
     classifier: Positional[Path]
     """File that handful fit wrote."""
@@ -234,7 +234,7 @@ def _batches(paths: Iterable[str], total: int | None) -> Iterator[list[str]]:
 
 
 def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
-    """The images of a folder and those that come, once they have stopped growing; not those that were sorted."""
+    """The images of a folder, then those that arrive, once they have stopped growing; sorted ones are skipped."""
     from handful.classifier.inputs import images_below
 
     done: dict[Path, tuple[int, int]] = {}
@@ -261,7 +261,7 @@ def percent(probability: float) -> str:
 
 
 def _folder_name(label: str) -> str:
-    """A label as the name of one folder: it may come from a file of somebody else."""
+    """A label as a safe folder name, because the classifier may come from somebody else."""
     name = "".join("-" if character in '/\\:*?"<>|\0' else character for character in label).strip()
     return name.lstrip(".")[:200] or "-"
 

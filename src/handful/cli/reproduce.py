@@ -45,8 +45,8 @@ class Reproduce:
 
     target: Positional[Target]
     """Which table or figure. Or `estimates`: measure what the runs of all of them would take, without training; `verify
-    PATH`: recompute every figure of the reports below a folder from the per-episode counts beside them; `queue FILE`:
-    run a file with one such command per line; `status`: show how far all runs below --out are."""
+    PATH`: recompute every figure of the reports below a folder from the per-episode counts next to them; `queue FILE`:
+    run a file with one such command per line; `status`: show the progress of all runs below --out."""
     path: Positional[Path | None] = None
     """For `verify`: a report, or a folder of reports; for `queue`: the file of commands."""
     budget: float = 0.0
@@ -92,7 +92,7 @@ class Reproduce:
     """Train each run as a job of its own: local:N for N at a time on this machine, or slurm."""
 
     def run(self) -> int:
-        """Do it, or say what it would take."""
+        """Run the target, or with --dry-run say what it would take."""
         self._check()
         alone = {"verify": self._verify, "queue": self._queue, "status": self._status}
         if self.target in alone:

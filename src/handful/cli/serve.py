@@ -75,7 +75,7 @@ class Serve:
 
 @dataclass(frozen=True)
 class Studio:
-    """Teach a classifier in the browser: drop images, see at once how good it is, take it with you."""
+    """Teach a classifier in the browser: drop images, see its accuracy at once, and download the classifier."""
 
     source: Positional[Path | None] = None
     """Folder of class folders, or a .handful file, to begin with; without one, the list of your projects."""

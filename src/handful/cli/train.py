@@ -109,7 +109,7 @@ class Train:
             )
         raise InvalidOptionError(
             f"The run in {self.out} cannot be extended from {before:,} to {now:,} episodes: {old.plan.fixed_length}, "
-            f"so a longer run would have gone another way from the start. Start a new one with another --out."
+            f"so a longer run would have trained differently from the start. Start a new one with another --out."
         )
 
     def _train(self, run: Run) -> int:

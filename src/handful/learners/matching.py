@@ -75,7 +75,7 @@ class FullContext(nn.Module):
 class MatchingNet(BaseLearner):
     """The class of the most similar support examples, by attention (eq. 1).
 
-    `context` adds full context embeddings, which read the support as a sequence: in training its order is drawn anew
+    `context` adds full context embeddings, which read the support as a sequence: in training its order is drawn again
     each time. The paper's attention has scale = 1; a larger scale learns faster, and at one shot it changes no answer.
     """
 

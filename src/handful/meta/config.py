@@ -18,7 +18,7 @@ Reduce = Literal["ordered", "fast"]
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """How long and how to train. The defaults are the paper's policy with the authors' code's limits."""
+    """How long and how to train. The defaults are the paper's policy with the limits of the authors' code."""
 
     episodes: int = 120_000
     """Episodes to train for at most."""
@@ -39,8 +39,7 @@ class Plan:
     label_smoothing: float = 0.0
     """Share of each query's target that is spread over all classes."""
     classify: float = 0.0
-    """Weight of a second loss: to tell all classes of the training split apart, by a linear layer that training alone
-    has."""
+    """Weight of an auxiliary classification loss over all training classes; its linear layer is discarded."""
     average: Literal["none", "exponential", "uniform"] = "none"
     """Which average of the weights along the run is validated and kept as the best, if not the weights themselves."""
     average_decay: float = 0.999
@@ -103,7 +102,7 @@ class Plan:
 
     @property
     def fixed_length(self) -> str:
-        """Why training for longer would have gone another way from the start, in words; empty if it would not."""
+        """Why a longer run would have trained differently from the start; empty if it would not."""
         if self.schedule == "cosine":
             return f"its cosine schedule brought the learning rate down to 0 at episode {self.episodes:,}"
         if self.average != "none" and self.average_from:
@@ -226,7 +225,7 @@ MOST_OPTION = 10_000
 
 
 def recipe_from_json(values: Any) -> Recipe:
-    """The recipe that `as_json` gave; unknown fields, wrong types and sizes out of all proportion are refused."""
+    """The recipe that `as_json` gave; unknown fields, wrong types and absurd sizes are refused."""
     try:
         recipe: Recipe = from_json(Recipe, _migrated(values), "recipe")
         for name, value in recipe.options.items():
@@ -291,7 +290,7 @@ def complete_at(plan: Plan) -> int:
 
 
 def completion(plan: Plan, episode: int, finished: bool = False, failure: str = "") -> Completion:
-    """What a run of the plan has come to; `finished` says that patience stopped it before its last episode."""
+    """How far a run of the plan has come; `finished` says that patience stopped it before its last episode."""
     whole = f"episode {episode:,} of {plan.episodes:,}"
     if failure:
         return Completion(False, f"{failure}; {whole}")

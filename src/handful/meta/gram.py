@@ -55,7 +55,7 @@ class Work:
 
     @property
     def left(self) -> int:
-        """Memory beside the features."""
+        """Memory left after the features."""
         return self.memory - self.pool_bytes - SLACK
 
     @property

@@ -1,4 +1,4 @@
-"""What a run was: data, recipe, seed, versions, episodes, time and machine, written beside it while it goes on."""
+"""The record of a run: data, recipe, seed, versions, episodes, time and machine, kept up to date as it trains."""
 
 from __future__ import annotations
 

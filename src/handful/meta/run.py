@@ -123,7 +123,7 @@ class Run:
             tensors, facts = read_checkpoint(self.folder / LAST)
             if not prolongs(recipe_from_json(facts.get("recipe")), self.recipe):
                 raise CheckpointError(
-                    f"{self.folder / LAST} was trained by another recipe than {RECIPE} beside it says; files of two "
+                    f"{self.folder / LAST} was trained by another recipe than {RECIPE} next to it; files of two "
                     f"runs were mixed. Bring back the right one, or start a new run with another --out."
                 )
             self.state.restore(tensors, facts.get("training", {}))
@@ -294,7 +294,7 @@ def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
     beside = path != Path(run) and (path.parent / RECIPE).exists()
     if beside and not prolongs(trained.recipe, read_recipe(path.parent)):
         raise CheckpointError(
-            f"{path} was trained by another recipe than {RECIPE} beside it says: files of two runs were mixed. "
+            f"{path} was trained by another recipe than that in {RECIPE} next to it: files of two runs were mixed. "
             f"Name the checkpoint file itself to use it as it is."
         )
     return trained

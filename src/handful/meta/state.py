@@ -30,7 +30,7 @@ _STEP = torch.zeros(())
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a training state holds beside its tensors."""
+    """What a training state holds besides its tensors."""
 
     episode: int
     last_improvement: int = 0

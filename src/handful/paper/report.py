@@ -183,7 +183,7 @@ def _column_blocks(results: Results, column: Column) -> list[Block]:
 
 
 def column_lines(results: Results, column: Column) -> Lines | None:
-    """All rows of one column that reproduce the paper, beside its numbers; None if there is none.
+    """All rows of one column that reproduce the paper, next to its numbers; None if there is none.
 
     Where all rows fall short in the same words, each says so in two, and the words are in the table's note.
     """

@@ -1,4 +1,4 @@
-"""What came out, beside what was published: cells with intervals and verdicts, and paired differences of methods.
+"""Results compared with the published numbers: cells with intervals and verdicts, and paired differences of methods.
 
 Only `paper` and `authors` reproduce the paper. Cells of other variants go beyond it: they are listed apart, with what
 their recipe adds, and are never said to agree. A cell whose network is not its row's own has no published number.

@@ -1,4 +1,4 @@
-"""The numbers of correct answers behind a report, in a small file beside it, and every figure recomputed from them.
+"""The numbers of correct answers behind a report, in a small file next to it, and every figure recomputed from them.
 
 `NAME.counts.safetensors` holds two arrays of whole numbers for each column and run, `KEY/shared` over the test episodes
 that all rows share and `KEY/apart` over the episodes that have no image in common; its header gives the number of
