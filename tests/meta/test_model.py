@@ -56,7 +56,7 @@ def test_leading_dimensions_are_episodes() -> None:
 
 
 def test_inputs_and_targets_that_do_not_match_are_refused() -> None:
-    with pytest.raises(ShapeError, match="do not belong together"):
+    with pytest.raises(ShapeError, match="one-hot targets of shape"):
         LabelledSet(torch.zeros(3, 1, 28, 28), torch.eye(4))
 
 

@@ -91,7 +91,7 @@ def open_tree(path: Path, scratch: Path) -> Tree:
 
 
 def by_name(members: Iterable[tuple[str, Blob]], path: Path) -> dict[str, Blob]:
-    """The members sorted by name; of two with one name, nobody can say which is meant."""
+    """The members sorted by name; an archive with two of the same name is refused."""
     files: dict[str, Blob] = {}
     for name, blob in members:
         if name in files:

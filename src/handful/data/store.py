@@ -69,7 +69,7 @@ class Header:
     def check(self) -> None:
         """Refuse a header that cannot be true, before any number in it is used as a size."""
         if not (len(self.classes) == len(self.counts) == len(set(self.classes)) > 0 and min(self.counts) > 0):
-            raise ValueError("its classes and counts do not belong together")
+            raise ValueError("its classes and counts do not match")
         if not all(1 <= size <= LARGEST for size in self.shape) or self.shape[2] not in (1, 3):
             raise ValueError(f"its images have the shape {self.shape}")
         if self.groups is not None and len(self.groups) != len(self.classes):

@@ -38,7 +38,7 @@ class ImageTable:
         if len(self.counts) != len(self.classes) or sum(self.counts) != len(self.images):
             raise ShapeError(
                 f"{len(self.classes)} classes, {len(self.counts)} counts that sum to {sum(self.counts)} and "
-                f"{len(self.images)} images do not belong together."
+                f"{len(self.images)} images do not match."
             )
         if len(set(self.classes)) != len(self.classes):
             twice = sorted({name for name in self.classes if self.classes.count(name) > 1})

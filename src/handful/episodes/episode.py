@@ -1,4 +1,4 @@
-"""What a learner sees of the world: a labelled support set, and the queries that it is judged on."""
+"""What a learner sees: a labelled support set, and the queries that it is judged on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabelledSet:
         if self.inputs.shape[: len(lead)] != lead:
             raise ShapeError(
                 f"Inputs of shape {tuple(self.inputs.shape)} and one-hot targets of shape {tuple(self.targets.shape)} "
-                f"do not belong together: the targets' dimensions but for the last must open the inputs' shape."
+                f"do not match: the targets' dimensions but for the last must open the inputs' shape."
             )
 
     def to(self, device: torch.device) -> LabelledSet:

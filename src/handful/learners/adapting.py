@@ -1,4 +1,4 @@
-"""What learners share that adapt a network's weights to each episode by gradients of the support loss."""
+"""Shared by the learners that adapt a network's weights to each episode by gradients of the support loss."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ GramPredictor = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a learner cannot do, declared so that nobody needs to ask for its class."""
+    """What a learner cannot do, declared so that no code needs to check its class."""
 
     way: int | None = None
     """The only number of classes it works with, or None. If fixed, each class has trained outputs of its own, so that

@@ -1,4 +1,4 @@
-"""What learners share that read an episode with a network: its order, a start as a vote, answers in chunks."""
+"""Shared by the learners that read an episode with a network: its order, a start as a vote, answers in chunks."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
     try:
         lock.acquire(timeout=-1 if wait else 0, poll_interval=1.0 if wait else 0.05)
     except Timeout as error:
-        raise BusyError(
-            f"{folder.name} is in use by {holder(folder)}. Wait for it, or stop it first."
-        ) from error
+        raise BusyError(f"{folder.name} is in use by {holder(folder)}. Wait for it, or stop it first.") from error
     try:
         sweep_folder(folder)
         facts = {"pid": os.getpid(), "host": platform.node()}

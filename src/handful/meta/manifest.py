@@ -70,7 +70,7 @@ class Manifest:
 
     @property
     def untimed(self) -> int:
-        """Episodes of which no time was recorded."""
+        """Episodes without a recorded time."""
         return sum(session.last - session.first for session in self.sessions if session.seconds is None)
 
     @property
@@ -87,7 +87,7 @@ class Manifest:
 
     @property
     def shortfall(self) -> str:
-        """In what the run falls short of its recipe, in words; empty if in nothing."""
+        """Where the run falls short of its recipe, in words; empty if nowhere."""
         part = "" if self.completion.complete else self.completion.why
         return "; ".join(words for words in (self.changes, part) if words)
 
@@ -109,7 +109,7 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """What computed it."""
+    """The versions of what computed it."""
     return {
         "handful": __version__,
         "torch": torch.__version__,
@@ -140,7 +140,7 @@ def _processor() -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it into a run's folder."""
+    """Write the manifest into a run's folder."""
     write_atomically(folder / MANIFEST, json.dumps(manifest.as_json(), indent=1).encode())
 
 

@@ -63,7 +63,7 @@ def check_logits(logits: Tensor) -> Tensor:
     if not bool(finite.all()):
         raise NotFiniteError(
             f"{int((~finite).sum())} of {finite.numel()} queries were answered with NaN or infinity. Either their "
-            f"features are no numbers: look at the images and at the embedding network. Or the learner's own steps "
+            f"features are not numbers: look at the images and at the embedding network. Or the learner's own steps "
             f"diverged: lower its rate."
         )
     return logits

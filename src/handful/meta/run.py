@@ -74,7 +74,7 @@ def benchmark_of(recipe: Recipe, recorded: bool = False) -> Benchmark:
 
 
 def score_name(recipe: Recipe, way: int, shot: int) -> str:
-    """What a validation score is called: `5-shot`, and `20-way-5-shot` beyond the first number of ways."""
+    """The name of a validation score: `5-shot`, or `20-way-5-shot` for all but the first number of ways."""
     return f"{shot}-shot" if way == recipe.val_ways[0] else f"{way}-way-{shot}-shot"
 
 
@@ -151,7 +151,7 @@ class Run:
         """Train to the end of the plan, saving every so often; closed early, between two updates, it saves too.
 
         An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
-        that are no longer good for anything.
+        that are no longer usable.
         """
         self.engine.wait_for_all()  # nobody writes a checkpoint that another process has still to read
         saved, moment = self.state.episode, time.perf_counter()

@@ -45,7 +45,7 @@ class _Facts:
         if min(self.episode, self.last_improvement, self.averaged or 0) < 0 or self.last_improvement > self.episode:
             raise ValueError(f"it claims {self.episode} episodes, the best at {self.last_improvement}")
         if not all(0 <= score <= 1 for score in self.best.values()):
-            raise ValueError("its best scores are no accuracies")
+            raise ValueError("its best scores are not accuracies")
 
 
 def require_alike(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

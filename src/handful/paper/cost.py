@@ -1,4 +1,4 @@
-"""What an experiment would take: a short measurement of each run on this machine, and arithmetic for a GPU.
+"""The time that an experiment would take: a short measurement of each run on this machine, and arithmetic for a GPU.
 
 `handful reproduce estimates` writes the distinct costs of all experiments as a table.
 """

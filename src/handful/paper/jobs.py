@@ -1,7 +1,7 @@
 """The runs that an experiment needs: one folder per recipe and seed, trained as far as the time allows, resumable.
 
 A run is known by its recipe: one that was made by hand counts as an experiment's own if its folder, whatever its name,
-is beside the others and its recipe is the same.
+is next to the others and its recipe is the same.
 """
 
 from __future__ import annotations

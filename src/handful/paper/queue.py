@@ -1,7 +1,7 @@
 """A queue of experiments, worked off by one or more processes, and the state of all runs below a folder.
 
 A queue is a file with one `handful reproduce` command per line. Each line is a process of its own, whose output goes to
-a log file beside the queue. Runs save themselves every two minutes, and lines that are done are noted, so a queue that
+a log file next to the queue. Runs save themselves every two minutes, and lines that are done are noted, so a queue that
 was stopped or killed goes on when it is started again. Reading the state of runs disturbs no training.
 """
 
