@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from dataclasses import dataclass, field
@@ -10,11 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from handful._io import write_atomically
 from handful.classifier import FewShotClassifier, distributed
+from handful.classifier.answers import ScoreEstimate
 from handful.classifier.distributed import GROUP, LinearClassifier, cluster, fit, load_linear, predict_shards
+from handful.classifier.heads import LinearMap
 from handful.classifier.shards import INDEX, Block, FeatureShards, write_index, write_shard
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 
 pytest.importorskip("distributed", reason="Dask is an optional package")
 WAY, WIDTH, ROWS = 5, 12, 20
@@ -182,3 +188,58 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(distributed, "WAIT", 0.5)
     with pytest.raises(HandfulError, match="no Dask scheduler at tcp://127"), cluster("tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 5},
+        {"rows": [True]},
+        {"rows": []},
+        {"rows": ["x"]},
+        {"classes": None},
+        {"classes": [1]},
+        {"format": "x"},
+    ],
+    ids=str,
+)
+def test_a_damaged_index_of_shards_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
+    write_atomically(tmp_path / INDEX, json.dumps({"format": 1, "rows": [4], "classes": ["a"], **change}).encode())
+    with pytest.raises(CheckpointError):
+        len(FeatureShards(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codes": torch.tensor([0.5, 1, 0, 1])},
+        {"codes": torch.tensor([[0], [1], [0], [1]])},
+        {"codes": torch.tensor([True, False, True, False])},
+        {"features": torch.full((4, 3), float("nan")).half()},
+        {"features": torch.zeros(4, 3, 1).half()},
+    ],
+    ids=str,
+)
+def test_a_shard_of_other_tensors_is_one_clear_error(change: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    shards = write_index(tmp_path, ["a", "b"], [4], "x", "y")
+    tensors = {"features": torch.zeros(4, 3).half(), "codes": torch.tensor([0, 1, 0, 1])}
+    write_checkpoint(shards.path(0), tensors | change, {"names": list("abcd")})
+    with pytest.raises(CheckpointError, match="not a whole shard"):
+        shards.read(0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"estimate": [1, 2, 3, -1]}, {"estimate": [1e308] * 4}, {"scale": -1.0}, {"scale": "1"}, {"lam": 0.0}, {}],
+    ids=str,
+)
+def test_a_tampered_classifier_of_dask_is_one_clear_error(facts: dict[str, Any], tmp_path: Path) -> None:
+    path, score = tmp_path / "a.handful", ScoreEstimate(0.5, 0.4, 0.6, 10, weight=11.0)
+    LinearClassifier(("a", "b"), LinearMap(np.zeros((3, 2)), np.zeros(2)), 1.0, 1.0, score).save(path)
+    assert load_linear(path).estimate == score
+    tensors, known = read_checkpoint(path)
+    if not facts:
+        tensors["weights"] = tensors["weights"] * float("nan")
+    write_checkpoint(path, tensors, known | facts)
+    with pytest.raises(CheckpointError, match="does not hold a whole classifier"):
+        load_linear(path)

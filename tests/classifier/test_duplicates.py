@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from handful.classifier import FewShotClassifier
+from handful.classifier import FewShotClassifier, duplicates
 from handful.classifier.duplicates import duplicate_groups
 from handful.errors import DataError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
@@ -140,3 +140,16 @@ def test_different_images_of_compact_classes_are_no_duplicates() -> None:
     groups = duplicate_groups(np.vstack([features, altered]), np.tile(codes, 2), np.ones(48, dtype=bool))
     assert (groups[:24] == groups[24:]).all()
     assert len(np.unique(groups)) == 24
+
+
+@pytest.mark.parametrize("pairs", [1, 40])
+def test_groups_do_not_depend_on_how_many_pairs_are_compared_at_once(
+    pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    X = draw.integers(0, 3, (60, 2)) + 1e-3 * draw.normal(size=(60, 2))
+    codes, images = draw.integers(0, 3, 60), draw.random(60) < 0.7
+    whole = duplicate_groups(X, codes, images)
+    assert 10 < whole.max() < 50
+    monkeypatch.setattr(duplicates, "PAIRS", pairs)
+    np.testing.assert_array_equal(duplicate_groups(X, codes, images), whole)

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from handful.classifier import FewShotClassifier, ImageEmbedding
+from handful.classifier import FewShotClassifier, ImageEmbedding, file
 from handful.errors import CheckpointError, InvalidOptionError, NewerFormatError
 from handful.meta.checkpoint import FORMAT, read_checkpoint, write_checkpoint
 from tests.classifier.drawings import SHAPES, drawing, write_folder
@@ -155,6 +155,8 @@ HOSTILE: dict[str, Callable[[dict[str, Tensor], dict[str, Any]], object]] = {
     "a feature that is NaN": _tensor("features", lambda features: features * float("nan")),
     "features moved": _tensor("features", lambda features: features + 0.01),
     "a factor of something else": _tensor("factor", lambda factor: factor * 1.001),
+    "a digest that is a path": lambda tensors, facts: facts["digests"].__setitem__(0, "../../../evil"),
+    "a digest that is a number": lambda tensors, facts: facts["digests"].__setitem__(0, 5),
     "thumbnails that overlap": _tensor("thumbnail_sizes", lambda sizes: sizes - 1),
 }
 
@@ -187,3 +189,9 @@ def test_the_header_is_json_that_anyone_can_read(saved: Path) -> None:
     facts = json.loads(header["__metadata__"]["handful"])
     assert facts["classes"] == ["auk", "bee", "cat"]
     assert facts["kind"] == "classifier"
+
+
+def test_a_table_of_targets_out_of_all_proportion_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "MOST_TARGETS", 26)
+    with pytest.raises(CheckpointError, match="9 examples of 3 classes"):
+        FewShotClassifier.load(saved)

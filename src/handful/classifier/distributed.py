@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from handful._io import replacing
+from handful._io import from_json, replacing
 from handful.classifier.answers import ScoreEstimate, estimate_score
 from handful.classifier.embedder import choose_embedder
 from handful.classifier.features import embed
@@ -135,11 +135,14 @@ def load_linear(path: Path) -> LinearClassifier:
         )
         if found.weights.shape[1:] != (len(classes),) or found.bias.shape != (len(classes),):
             raise ValueError(f"its weights {found.weights.shape} do not fit {len(classes)} classes")
-        accuracy, low, high, examples = facts["estimate"]
-        score = ScoreEstimate(float(accuracy), float(low), float(high), int(examples), weight=int(examples) + 1.0)
-        return LinearClassifier(
-            classes, found, float(facts["scale"]), float(facts["lam"]), score, str(facts["embedding"])
-        )
+        if not all(each.dtype == np.float64 and np.isfinite(each).all() for each in (found.weights, found.bias)):
+            raise ValueError("its weights are not finite float64 numbers")
+        accuracy, low, high, examples = from_json(tuple[float, float, float, int], facts["estimate"], "estimate")
+        scale, lam = (from_json(float, facts[name], name) for name in ("scale", "lam"))
+        if not (0 <= low <= accuracy <= high <= 1 and examples >= 0 and scale > 0 and lam > 0):
+            raise ValueError("its estimate, scale or lambda cannot be true")
+        score = ScoreEstimate(accuracy, low, high, examples, weight=examples + 1.0)
+        return LinearClassifier(classes, found, scale, lam, score, str(facts["embedding"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not hold a whole classifier: {error}.") from error
 

@@ -22,6 +22,8 @@ NEAR_WITHIN = 0.2
 """The share of the median within classes, so that different images of a compact class are not taken for copies."""
 SAMPLE = 400
 """Examples from which the medians are taken."""
+PAIRS = 1 << 22
+"""Pairs of examples that are compared at once."""
 
 
 class Named(Protocol):
@@ -65,32 +67,48 @@ def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_])
     Of examples that were given as features, only equal ones are duplicates.
     """
     limit = _limit(features[images], codes[images]) if images.sum() > 2 else 0.0
-    pairs: list[NDArray[np.intp]] = []
+    groups = np.empty(len(codes), dtype=np.int64)
     for code in np.unique(codes):
         rows = np.flatnonzero(codes == code)
-        squares = _squared_distances(features[rows])
-        near = squares <= np.where(images[rows][:, None] & images[rows], limit, 0.0) + _rounding(features[rows])
-        pairs.append(rows[np.argwhere(np.triu(near, 1))])
-    joined = np.concatenate(pairs)
-    links = scipy.sparse.coo_array((np.ones(len(joined)), (joined[:, 0], joined[:, 1])), shape=(len(codes), len(codes)))
-    groups: Labels = scipy.sparse.csgraph.connected_components(links, directed=False)[1].astype(np.int64)
-    return groups
+        groups[rows] = rows[_first_of_group(features[rows], images[rows], limit)]
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def _first_of_group(features: Matrix, images: NDArray[np.bool_], limit: float) -> NDArray[np.intp]:
+    """For each example of a class, the first of its group; some rows at a time, so that memory stays bounded."""
+    n, rounding = len(features), _rounding(features)
+    first: NDArray[np.intp] = np.arange(n)
+    for start in range(0, n, step := max(1, PAIRS // n)):
+        some = slice(start, start + step)
+        near = (
+            _squared_distances(features[some], features) <= np.where(images[some, None] & images, limit, 0.0) + rounding
+        )
+        pairs = np.argwhere(np.triu(near, start + 1))
+        if not len(pairs):
+            continue
+        ends = first[pairs[:, 0] + start], first[pairs[:, 1]]
+        links = scipy.sparse.coo_array((np.ones(len(pairs)), ends), shape=(n, n))
+        found = scipy.sparse.csgraph.connected_components(links, directed=False)[1][first]
+        representative = np.empty(n, dtype=np.intp)
+        representative[found[::-1]] = np.arange(n)[::-1]
+        first = representative[found]
+    return first
 
 
 def _limit(features: Matrix, codes: Labels) -> float:
     """The squared distance of near duplicates; of classes with fewer than three images, nothing is known within."""
     step = -(-len(features) // SAMPLE)
     features, codes = features[::step], codes[::step]
-    squares, above = _squared_distances(features), np.triu(np.ones((len(codes), len(codes)), dtype=bool), 1)
+    squares, above = _squared_distances(features, features), np.triu(np.ones((len(codes), len(codes)), dtype=bool), 1)
     several = np.bincount(codes)[codes] > 2
     within = above & (codes[:, None] == codes) & several
     usual = NEAR * float(np.median(squares[above]))
     return min(usual, NEAR_WITHIN * float(np.median(squares[within]))) if within.any() else usual
 
 
-def _squared_distances(features: Matrix) -> Matrix:
-    squares = np.square(features).sum(1)
-    distances: Matrix = np.maximum(squares[:, None] + squares - 2 * features @ features.T, 0)
+def _squared_distances(some: Matrix, features: Matrix) -> Matrix:
+    one, all_ = np.square(some).sum(1), np.square(features).sum(1)
+    distances: Matrix = np.maximum(one[:, None] + all_ - 2 * some @ features.T, 0)
     return distances
 
 

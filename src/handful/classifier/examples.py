@@ -94,7 +94,9 @@ class State:
     @cached_property
     def targets(self) -> Matrix:
         """One-hot rows (n, way)."""
-        return np.eye(len(self.classes))[self.codes]
+        targets = np.zeros((len(self.codes), len(self.classes)))
+        targets[np.arange(len(self.codes)), self.codes] = 1
+        return targets
 
     @cached_property
     def counts(self) -> Matrix:

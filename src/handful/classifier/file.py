@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ from handful.solvers.factor import restored_factor
 KIND = "classifier"
 MOST_PARTS = 8
 """Embeddings that a file may join."""
+MOST_TARGETS = 250_000_000
+"""Examples times classes: their table of targets takes 8 bytes each, whatever the size of the file."""
+_DIGEST = re.compile(r"([0-9a-f]{64})?")
+"""Of an example; files are named by it, so nothing else may pass."""
 LABELS = {"U": str, "i": int, "u": int, "f": float, "b": bool}
 
 
@@ -172,6 +177,8 @@ def _require_shapes(features: NDArray[Any], origin: NDArray[Any], codes: NDArray
     n, e = features.shape
     if origin.shape != (e,) or codes.shape != (n,):
         raise ValueError(f"its tensors have shapes {features.shape}, {origin.shape}, {codes.shape}")
+    if n * len(classes) > MOST_TARGETS:
+        raise ValueError(f"it has {n:,} examples of {len(classes):,} classes, {n * len(classes):,} pairs of the two")
     if sorted(set(codes.tolist())) != list(range(len(classes))):
         raise ValueError("its examples do not belong to its classes")
 
@@ -181,6 +188,8 @@ def _sources(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], n: int) ->
     names, digests = facts["names"], facts["digests"]
     if not len(sizes) == len(names) == len(digests) == n or min(sizes, default=0) < 0 or sum(sizes) != len(content):
         raise ValueError("its examples, names and thumbnails differ in number")
+    if not all(isinstance(each, str) and _DIGEST.fullmatch(each) for each in digests):
+        raise ValueError("its digests are not SHA-256 in hexadecimal")
     ends = np.cumsum(sizes)
     return tuple(
         Source(str(name), str(digest), content[end - size : end])

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from handful.data.archives import Blob
+from handful._io import MEGABYTE, read_bytes
+from handful.data.archives import Blob, folder_files
 from handful.data.decode import Decoding, decode, eight_bit, extensions
 from handful.errors import DataError, InvalidOptionError, NotFiniteError, ShapeError
 
@@ -224,13 +225,16 @@ def _subfolders(folder: Path) -> list[Path]:
 
 PATHS, LABELS = ("path", "image", "file", "filename", "filepath"), ("label", "class", "category", "target")
 """Names of the columns of a table."""
+MOST_TABLE = 64 * MEGABYTE
 
 
 def _table(path: Path) -> Labelled:
     """A CSV file of paths and labels; relative paths are looked for beside the file, then in the current folder."""
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            rows = [row for row in csv.reader(file) if row]
+        text = read_bytes(path, MOST_TABLE).decode("utf-8-sig", errors="surrogateescape")
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except DataError as error:
+        raise DataError(f"The table {path} {error}.") from error
     except (OSError, csv.Error) as error:
         raise DataError(f"The table {path} cannot be read: {error}.") from error
     head = [cell.strip().lower() for cell in rows[0]] if rows else []
@@ -259,9 +263,7 @@ def _files(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
     readable = extensions()
     found: list[Path] = []
     skipped: dict[str, list[Path]] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            continue
+    for path in sorted(Path(blob.path) for _, blob in folder_files(folder)):
         reason = _reason(path, folder, readable)
         if reason:
             skipped.setdefault(reason, []).append(path)

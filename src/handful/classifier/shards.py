@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from handful._io import read_json, write_atomically
+from handful._io import from_json, read_json, write_atomically
 from handful.classifier.inputs import Labels, Matrix
 from handful.errors import CheckpointError, InvalidOptionError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -61,13 +61,15 @@ class FeatureShards:
         """What the index says: classes, rows of each shard, and the embedding."""
         try:
             facts: dict[str, Any] = read_json(self.folder / INDEX)
-            version, rows, classes = facts["format"], facts["rows"], facts["classes"]
+            version = from_json(int, facts["format"], "format")
+            rows = from_json(tuple[int, ...], facts["rows"], "rows")
+            from_json(tuple[str, ...], facts["classes"], "classes")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{self.folder} has no index of feature shards that can be read: {error}.") from error
         if version != FORMAT:
             raise CheckpointError(f"{self.folder} has format {version}, but this version reads format {FORMAT}.")
-        if not all(isinstance(each, int) and each > 0 for each in rows) or not all(isinstance(c, str) for c in classes):
-            raise CheckpointError(f"The index of {self.folder} names shards without rows or classes without names.")
+        if not rows or min(rows) < 1:
+            raise CheckpointError(f"The index of {self.folder} names no shards, or shards without rows.")
         return facts
 
     @property
@@ -90,10 +92,15 @@ class FeatureShards:
         """One shard; one that is missing, cut short or changed is refused."""
         tensors, facts = read_checkpoint(self.path(number))
         try:
-            features, codes, names = tensors["features"], tensors["codes"], facts["names"]
-            n, fits = len(names), tensors["features"].ndim == 2 and features.dtype == torch.float16
-            if not (fits and len(features) == n == len(codes) == self.index["rows"][number]):
+            features, codes = tensors["features"], tensors["codes"]
+            names = from_json(tuple[str, ...], facts["names"], "names")
+            n = self.index["rows"][number]
+            if (features.dtype, codes.dtype) != (torch.float16, torch.int64) or features.ndim != 2:
+                raise ValueError(f"its features are {features.dtype} of shape {tuple(features.shape)}")
+            if not (len(features) == n == len(names) and codes.shape == (n,)):
                 raise ValueError("its parts differ in length from the index")
+            if not bool(torch.isfinite(features).all()):
+                raise ValueError("its features are not finite")
             if n and not -1 <= int(codes.min()) <= int(codes.max()) < len(self.classes):
                 raise ValueError("it names a class that the index does not have")
         except (KeyError, TypeError, ValueError, IndexError) as error:
