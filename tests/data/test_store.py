@@ -3,13 +3,16 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import pytest
 import torch
 
+from handful.data import store as stores
 from handful.data.store import (
     ALIGNMENT,
     PREFIX,
@@ -21,6 +24,7 @@ from handful.data.store import (
     read_header,
     write_store,
 )
+from handful.data.table import ImageTable
 from handful.errors import DataError
 
 HEADER = Header(
@@ -183,3 +187,31 @@ def test_a_store_can_be_moved(store: Path, tmp_path: Path) -> None:
     moved.parent.mkdir()
     shutil.move(store, moved)
     assert check_store(moved).name == "toy"
+
+
+def test_a_split_that_repeats_classes_is_refused_before_they_are_counted_out(tmp_path: Path) -> None:
+    many = {"train": ((0, 4),) * 100_000, "val": (), "test": ()}
+    write_store(tmp_path / "x.pack", replace(HEADER, splits={"first": many}), [PIXELS])
+    with pytest.raises(DataError, match="name a class twice"):
+        open_benchmark(tmp_path / "x.pack")
+
+
+@pytest.mark.parametrize("read", [open_table, check_store])
+def test_header_and_pixels_are_of_one_version(
+    read: Callable[[Path], object], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process replaces the file after its header was read."""
+    parse = stores.parse_header
+    larger = replace(HEADER, counts=(3, 1, 2, 5))
+
+    def slowly(file: BinaryIO, path: Path) -> tuple[Header, int]:
+        found = parse(file, path)
+        write_store(path, larger, [255 - PIXELS, PIXELS[:1]])
+        return found
+
+    monkeypatch.setattr(stores, "parse_header", slowly)
+    found = read(store)
+    if read is open_table:
+        _, table = cast("tuple[Header, ImageTable]", found)
+        assert torch.equal(table.images, torch.from_numpy(PIXELS).permute(0, 3, 1, 2))
+    assert store.stat().st_size > 0

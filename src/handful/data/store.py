@@ -10,7 +10,8 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
@@ -76,9 +77,12 @@ class Header:
             raise ValueError("its groups and classes differ in number")
         if not self.splits or not all(scheme.keys() == set(PARTS) for scheme in self.splits.values()):
             raise ValueError("its class splits are not into train, val and test")
-        ranges = [each for scheme in self.splits.values() for part in scheme.values() for each in part]
-        if not all(first >= 0 and n >= 0 and first + n <= len(self.classes) for first, n in ranges):
-            raise ValueError("its class splits name classes that it does not have")
+        for scheme in self.splits.values():
+            ranges = [each for part in scheme.values() for each in part]
+            if not all(first >= 0 and n >= 0 and first + n <= len(self.classes) for first, n in ranges):
+                raise ValueError("its class splits name classes that it does not have")
+            if sum(n for _, n in ranges) > len(self.classes):
+                raise ValueError("its class splits name a class twice")
 
     def hasher(self) -> Any:
         """A SHA-256 of all of the header except its origin, to be updated with the pixels."""
@@ -123,20 +127,29 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
     return complete
 
 
-def read_header(path: Path) -> tuple[Header, int]:
-    """The header of a store and the offset of its pixels; damage that the sizes or the checksum show is refused."""
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, Header, int]]:
+    """An open store, its header and the offset of its pixels; damage that the sizes or the checksum show is refused.
+
+    Whoever reads on in the same file sees one version, whatever takes its place meanwhile.
+    """
     try:
         with open_regular(path) as file:
             header, offset = parse_header(file, path)
-            size = file.seek(0, 2)
+            size, expected = file.seek(0, 2), offset + header.n_images * header.image_bytes
+            if size != expected:
+                raise DataError(
+                    f"The data set {path} is damaged: it should have {expected} bytes but has {size}. {remedy(path)}"
+                )
+            yield file, header, offset
     except OSError as error:
         raise DataError(f"Cannot read the data set {path}: {error.strerror or error}.") from error
-    expected = offset + header.n_images * header.image_bytes
-    if size != expected:
-        raise DataError(
-            f"The data set {path} is damaged: it should have {expected} bytes but has {size}. {remedy(path)}"
-        )
-    return header, offset
+
+
+def read_header(path: Path) -> tuple[Header, int]:
+    """The header of a store and the offset of its pixels."""
+    with opened(path) as (_, header, offset):
+        return header, offset
 
 
 def parse_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
@@ -167,16 +180,13 @@ def remedy(path: Path) -> str:
 
 def check_store(path: Path, progress: bool = False) -> Header:
     """Read every byte and compare with the header's hash."""
-    header, offset = read_header(path)
-    hasher, left = header.hasher(), header.n_images * header.image_bytes
-    with (
-        path.open("rb") as file,
-        tqdm(total=left, unit="B", unit_scale=True, desc=f"checking {header.name}", disable=not progress) as bar,
-    ):
-        file.seek(offset)
-        while block := file.read(BLOCK):
-            hasher.update(block)
-            bar.update(len(block))
+    with opened(path) as (file, header, offset):
+        hasher, left = header.hasher(), header.n_images * header.image_bytes
+        with tqdm(total=left, unit="B", unit_scale=True, desc=f"checking {header.name}", disable=not progress) as bar:
+            file.seek(offset)
+            while block := file.read(BLOCK):
+                hasher.update(block)
+                bar.update(len(block))
     if hasher.hexdigest() != header.content:
         raise DataError(f"The pixels of the data set {path} are damaged: their hash does not match. {remedy(path)}")
     return header
@@ -188,9 +198,9 @@ def open_table(path: Path) -> tuple[Header, ImageTable]:
 
     from handful.data.table import ImageTable
 
-    header, offset = read_header(path)
-    # copy-on-write, because torch needs writable memory; the file itself never changes
-    mapped = np.memmap(path, dtype=np.uint8, mode="c", offset=offset, shape=(header.n_images, *header.shape))
+    with opened(path) as (file, header, offset):
+        # copy-on-write, because torch needs writable memory; the file itself never changes
+        mapped = np.memmap(file, dtype=np.uint8, mode="c", offset=offset, shape=(header.n_images, *header.shape))
     images = torch.from_numpy(mapped).permute(0, 3, 1, 2)
     return header, ImageTable(images, header.classes, header.counts, header.groups)
 
