@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from PIL import Image
 
 from handful.classifier import FewShotClassifier
 from handful.classifier.inputs import Picture, UnreadableImagesError, count_of, labelled_pictures, pictures
-from handful.data.decode import Decoding, decode, extensions
+from handful.data import decode as decoding
+from handful.data.decode import Decoding, decode, eight_bit, extensions
 from handful.errors import DataError
 from tests.classifier.drawings import SHAPES, drawing, encoded, photograph, write_folder
 
@@ -80,6 +83,27 @@ class Column(list[object]):
         return list(self)
 
 
+def test_a_table_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "table.csv").open("wb") as file:
+        file.truncate(10**10)
+    with pytest.raises(DataError, match="is larger than"):
+        labelled_pictures(tmp_path / "table.csv", None)
+
+
+def test_a_folder_within_a_class_that_cannot_be_read_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bar" / "more").mkdir()
+    scandir = os.scandir
+
+    def forbidding(path: Any) -> Any:  # the tests may run as root, whom no mode keeps out
+        if os.fspath(path).endswith("/more"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidding)
+    with pytest.raises(DataError, match=r"bar/more cannot be read: Permission denied"):
+        labelled_pictures(folder, None)
+
+
 def test_columns_of_data_frames_and_empty_lists_are_handled(folder: Path) -> None:
     paths = Column(str(path) for path in sorted(folder.rglob("*.png")))
     labels = Column(Path(str(path)).parent.name for path in paths)
@@ -140,6 +164,21 @@ def test_deep_pixels_keep_their_detail() -> None:
 def test_pixels_that_would_be_lost_are_an_error(pixels: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"pixels"):
         grey(pixels, "TIFF")
+
+
+def test_deep_and_transparent_pixels_are_narrowed_band_by_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    ramp = np.linspace(0, 1, 90_000, dtype=np.float32).reshape(300, 300)
+    deep = [Image.fromarray(ramp), Image.fromarray((4000 * ramp).astype(np.int32))]
+    clear = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 300, 4), dtype=np.uint8))
+    whole = [np.asarray(eight_bit(image, "L")) for image in [*deep, clear]]
+    monkeypatch.setattr(decoding, "BAND", 1000)
+    tracemalloc.start()
+    narrow = [np.asarray(eight_bit(image, "L")) for image in deep]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    for one, other in zip([*narrow, np.asarray(eight_bit(clear, "L"))], whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert peak < 90_000 * 12  # four bytes a pixel twice, the result, and no copy in float64 or int64
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])

@@ -177,3 +177,11 @@ def test_formats_that_run_other_programs_are_not_read() -> None:
     assert "EPS" not in formats()
     assert not {".eps", ".ps", ".h5", ".mpg"} & extensions()
     assert {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"} <= extensions()
+
+
+def test_jpeg_2000_may_have_fewer_pixels() -> None:
+    """Its decoder takes four bytes for each channel of a pixel."""
+    if "JPEG2000" not in formats():
+        pytest.skip("this Pillow has no JPEG 2000")
+    with pytest.raises(DataError, match="more than the 25 million allowed"):
+        decode(encoded(Image.new("L", (5001, 5000)), "JPEG2000"), Decoding(8, 8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,10 +104,9 @@ _formats = formats()
 
 def check_size(image: Image.Image) -> None:
     """Refuse an image that claims more pixels than photographs have; nothing of it has been decoded yet."""
-    if image.width * image.height > MAX_PIXELS:
-        raise DataError(
-            f"claims {image.width} x {image.height} pixels, more than the {MAX_PIXELS / 1e6:.0f} million allowed"
-        )
+    most = MAX_PIXELS // 4 if image.format == "JPEG2000" else MAX_PIXELS  # whose decoder takes four bytes per channel
+    if image.width * image.height > most:
+        raise DataError(f"claims {image.width} x {image.height} pixels, more than the {most / 1e6:.0f} million allowed")
 
 
 def shaped(image: Image.Image, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
@@ -123,15 +123,27 @@ def shaped(image: Image.Image, decoding: Decoding, quarter_turns: int = 0) -> np
 _TURNS = {1: Image.Transpose.ROTATE_90, 2: Image.Transpose.ROTATE_180, 3: Image.Transpose.ROTATE_270}
 
 
+BAND = 1 << 22
+"""Pixels that are worked on at once where that takes several times the memory of the image."""
+
+
 def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
     """The image in 8 bits per channel, scaled by the range that its pixels need; transparency becomes white."""
     if image.mode.startswith("I") or image.mode == "F":
         image = Image.fromarray(_narrowed(np.asarray(image)))
     if image.has_transparency_data:
-        colours = image.convert("RGBA")
-        paper = Image.new("RGBA", colours.size, "white")
-        image = Image.alpha_composite(paper, colours)
+        return _on_white(image, mode)
     return image.copy() if image.mode == mode else image.convert(mode)
+
+
+def _on_white(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
+    """A transparent image on white paper, some rows at a time."""
+    result, rows = Image.new(mode, image.size), max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        colours = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
+        paper = Image.new("RGBA", colours.size, "white")
+        result.paste(Image.alpha_composite(paper, colours).convert(mode), (0, top))
+    return result
 
 
 RANGES = (255, 4095, 65535)
@@ -142,14 +154,19 @@ OVERSHOOT, DARKEST = 1.05, 16
 
 def _narrowed(wide: np.ndarray) -> np.ndarray:
     """Greys of more than 8 bits as uint8: by 1, 255, 4095 or 65535, the first that holds them all."""
-    if wide.dtype.kind == "f" and not np.isfinite(wide).all():
-        raise DataError("holds NaN or infinite pixels")
     low, high = float(wide.min(initial=0)), float(wide.max(initial=0))
+    if not math.isfinite(high - low):  # of a NaN, both are NaN
+        raise DataError("holds NaN or infinite pixels")
     unit = wide.dtype.kind == "f" and high <= OVERSHOOT
     top = 1 if unit else next((each for each in RANGES if high <= each), None)
     vague = wide.dtype.kind == "f" and not unit and high < DARKEST
     if top is None or vague or low < (top * (1 - OVERSHOOT) if unit else 0):
         raise DataError(f"has pixels from {low:g} to {high:g}, which are neither in [0, 1] nor of 8, 12 or 16 bits")
-    if wide.dtype.kind == "f":
-        return (wide.astype(np.float64).clip(0, top) * (255 / top)).round().astype(np.uint8)
-    return (wide.astype(np.int64) >> (top.bit_length() - 8)).astype(np.uint8)
+    narrow, rows = np.empty(wide.shape, dtype=np.uint8), max(1, BAND // max(1, wide.shape[1]))
+    for start in range(0, len(wide), rows):
+        some = wide[start : start + rows]
+        if wide.dtype.kind == "f":
+            narrow[start : start + rows] = (some.astype(np.float64).clip(0, top) * (255 / top)).round()
+        else:
+            narrow[start : start + rows] = some.astype(np.int64) >> (top.bit_length() - 8)
+    return narrow
