@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from handful.errors import DataError, InvalidOptionError, NewerFormatError
-from handful.serve.studio_store import Project, Shelf, class_name, file_name
+from handful.errors import CheckpointError, DataError, InvalidOptionError, NewerFormatError
+from handful.serve.studio_store import FILE, Project, Shelf, class_name, file_name
 
 
 @pytest.fixture
@@ -124,3 +125,46 @@ def test_names_are_one_visible_line() -> None:
             class_name(bad)
     assert file_name("../Birds & Bees!") == "birds-bees"
     assert file_name("鳥") == "model"
+
+
+ITEM = "a" * 64
+DAMAGE = [
+    "UPDATE facts SET value = '{' WHERE key = 'format'",
+    "UPDATE facts SET value = 'null' WHERE key = 'format'",
+    "UPDATE facts SET value = x'ff00' WHERE key = 'format'",
+    "INSERT INTO facts VALUES (5, '5')",
+    "INSERT INTO facts VALUES ('name', '[1]')",
+    "INSERT INTO facts VALUES ('cursor', '\"x\"')",
+    "INSERT INTO facts VALUES ('class/x', '[]')",
+    f"INSERT INTO facts VALUES ('item/{ITEM}', '5')",
+    f"INSERT INTO facts VALUES ('item/{ITEM}', '{{}}')",
+    f"INSERT INTO facts VALUES ('item/{ITEM}', '{'[' * 5000}')",
+    """INSERT INTO facts VALUES ('item/../../x', '{"n": 1, "label": null, "name": "x"}')""",
+    "INSERT INTO history VALUES (1, 't', 'b', '{')",
+    "INSERT INTO history VALUES (1, 't', 'b', '{\"a\": 3}')",
+    "INSERT INTO features VALUES ('e', 'x', x'0102')",
+    "INSERT INTO features VALUES ('e', 'x', 'text')",
+]
+
+
+@pytest.mark.parametrize("statement", DAMAGE)
+def test_a_damaged_project_is_one_clear_error_and_is_not_left_open(statement: str, tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    identity = shelf.create("Birds")
+    with closing(sqlite3.connect(tmp_path / identity / FILE)) as connection, connection:
+        connection.execute(statement)
+    for _ in range(2):  # the second time, nobody holds its lock
+        with pytest.raises(CheckpointError, match="is damaged") as caught:
+            _read(shelf, identity)
+        assert "\n" not in str(caught.value)
+    assert len(shelf.list()) == 1
+    shelf.remove(identity)
+
+
+def _read(shelf: Shelf, identity: str) -> None:
+    project = shelf.open(identity)
+    try:
+        project.sweep()
+        project.features("e", ["x"])
+    finally:
+        project.close()

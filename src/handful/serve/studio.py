@@ -137,7 +137,12 @@ class Studio:
                 channel = Channel(asyncio.get_running_loop())
 
                 def start() -> Session:
-                    return Session(self.shelf.open(identity), channel.tell)
+                    project = self.shelf.open(identity)
+                    try:
+                        return Session(project, channel.tell)
+                    except BaseException:
+                        project.close()
+                        raise
 
                 self.sessions[identity] = await run_in_threadpool(start), channel
             return self.sessions[identity]

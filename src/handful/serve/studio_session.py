@@ -532,7 +532,7 @@ class Session:
             parts = file.relative_to(folder).parts
             try:
                 label = class_name(parts[0]) if len(parts) > 1 else None
-                self.add_image(file.read_bytes(), file.name, label, f"import {folder}")
+                self.add_image(Picture(str(file)).read(), file.name, label, f"import {folder}")
             except (HandfulError, OSError) as error:
                 self._tell("failed", {"message": str(error)})
 

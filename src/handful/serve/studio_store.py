@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from handful._io import locked, write_atomically
+from handful._io import from_json, locked, parse_json, write_atomically
 from handful.classifier.inputs import Matrix
-from handful.errors import CheckpointError, DataError, InvalidOptionError, NewerFormatError
+from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError, NewerFormatError
 
 FORMAT = 1
 FILE = "project.sqlite"
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY, title TEXT, batch TEXT, changes TEXT);
 CREATE TABLE IF NOT EXISTS features (embedding TEXT, item TEXT, row BLOB, PRIMARY KEY (embedding, item));
 """
-_IDENTITY = re.compile(r"[0-9a-f]{12}")
+_IDENTITY, _DIGEST = re.compile(r"[0-9a-f]{12}"), re.compile(r"[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,17 @@ class Project:
         self._guard = threading.RLock()
         self._stack = ExitStack()
         self._stack.enter_context(locked(folder / FILE, _refuse_second))
+        self.facts: Facts = {}
         try:
             self._connection = self._opened()
-        except sqlite3.DatabaseError as error:
+            with self._reading():
+                self.facts = self._checked_facts()
+        except (sqlite3.DatabaseError, HandfulError) as error:
             self._stack.close()
+            if isinstance(error, HandfulError):
+                self._connection.close()
+                raise
             raise CheckpointError(f"The project {folder} cannot be read: {error}.") from error
-        self.facts: Facts = {
-            key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM facts")
-        }
-        found = int(self.facts.get("format", FORMAT))
-        if found > FORMAT:
-            self.close()
-            raise NewerFormatError(f"The project {folder} has format {found}; update handful to open it.")
 
     def __repr__(self) -> str:
         return f"Project({str(self.folder)!r}, {self.name!r}, {len(self.items())} images)"
@@ -156,9 +155,9 @@ class Project:
         return int(self.facts.get("cursor", 0))
 
     def _step(self, number: int) -> Change | None:
-        with self._guard:
+        with self._guard, self._reading():
             row = self._connection.execute("SELECT * FROM history WHERE number = ?", (number,)).fetchone()
-        return None if row is None else Change(row[0], row[1], row[2], json.loads(row[3]))
+            return None if row is None else Change(row[0], str(row[1]), str(row[2]), _changes(row[3]))
 
     def _set(self, after: Mapping[str, Any]) -> None:
         kept = [(key, json.dumps(value)) for key, value in after.items() if value is not None]
@@ -179,11 +178,43 @@ class Project:
                 yield
         except BaseException as error:
             self.facts = before
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.DatabaseError):
                 raise DataError(
                     f"The project {self.folder} cannot be written: {error}. Nothing was changed."
                 ) from error
             raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Say of what cannot be read that the project is damaged."""
+        try:
+            yield
+        except sqlite3.OperationalError:
+            raise  # of the disk or a lock
+        except (sqlite3.DatabaseError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"The project {self.folder} is damaged: {str(error).rstrip('.')}. Delete it, or bring back a copy."
+            ) from error
+
+    def _checked_facts(self) -> Facts:
+        """The facts, if all of them are of the types that the rest relies on."""
+        rows = self._connection.execute("SELECT key, value FROM facts")
+        facts = {from_json(str, key, "a key"): parse_json(value) for key, value in rows}
+        found = from_json(int, facts.get("format", FORMAT), "format")
+        if found > FORMAT:
+            raise NewerFormatError(f"The project {self.folder} has format {found}; update handful to open it.")
+        from_json(int, facts.get("cursor", 0), "cursor")
+        for name in ("name", "embedding", "source", "import"):
+            from_json(str, facts.get(name, ""), name)
+        for key, value in facts.items():
+            if key.startswith(("class/", "item/")):
+                from_json(int, value["n"], f"{key}.n")
+            if key.startswith("item/"):
+                from_json(str, value["name"], f"{key}.name")
+                from_json(str | None, value["label"], f"{key}.label")
+                if not _DIGEST.fullmatch(key[5:]):  # its image is a file of this name
+                    raise ValueError(f"{key[:80]!r} is not named by a digest")
+        return facts
 
     # ------------------------------------------------------------------------------------------- images and features
 
@@ -209,11 +240,11 @@ class Project:
     def features(self, embedding: str, items: Sequence[str]) -> dict[str, Matrix]:
         """The features of those of these images that were embedded before."""
         wanted = set(items)
-        with self._guard:
+        with self._guard, self._reading():
             rows = self._connection.execute(
                 "SELECT item, row FROM features WHERE embedding = ?", (embedding,)
             ).fetchall()
-        return {item: np.frombuffer(row, dtype="<f8") for item, row in rows if item in wanted}
+            return {item: np.frombuffer(row, dtype="<f8") for item, row in rows if item in wanted}
 
     def keep_features(self, embedding: str, rows: Mapping[str, Matrix]) -> None:
         """Remember features."""
@@ -223,9 +254,9 @@ class Project:
 
     def sweep(self) -> None:
         """Delete images and features that neither a fact nor the history speaks of any more."""
-        with self._guard, self._transaction():
+        with self._guard, self._reading(), self._transaction():
             steps = self._connection.execute("SELECT changes FROM history").fetchall()
-            known = {key[5:] for (step,) in steps for key in json.loads(step) if key.startswith("item/")}
+            known = {key[5:] for (step,) in steps for key in _changes(step) if key.startswith("item/")}
             known |= set(self.items())
             stored = {item for (item,) in self._connection.execute("SELECT DISTINCT item FROM features")}
             self._connection.executemany("DELETE FROM features WHERE item = ?", [(item,) for item in stored - known])
@@ -246,6 +277,12 @@ class Project:
         with connection:
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (str(FORMAT),))
         return connection
+
+
+def _changes(text: Any) -> dict[str, tuple[Any, Any]]:
+    """The facts of a step of the history, before and after."""
+    changes: dict[str, tuple[Any, Any]] = from_json(dict[str, tuple[Any, Any]], parse_json(text), "a step")
+    return changes
 
 
 def class_name(text: Any) -> str:
@@ -323,10 +360,11 @@ class Shelf:
         try:
             connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
             try:
-                facts = {key: json.loads(value) for key, value in connection.execute("SELECT key, value FROM facts")}
+                rows = connection.execute("SELECT key, value FROM facts")
+                facts = {str(key): parse_json(value) for key, value in rows}
             finally:
                 connection.close()
-        except (sqlite3.Error, ValueError):
+        except (sqlite3.Error, ValueError, TypeError, AttributeError):
             return Summary(file.parent.name, "(cannot be read)", 0, 0, file.stat().st_mtime, ())
         items = [key[5:] for key in facts if key.startswith("item/")]
         return Summary(
