@@ -150,12 +150,40 @@ def test_an_onnx_file_says_what_is_wrong_with_it(tmp_path: Path, graph: Path) ->
     for name, error, message in (
         (f"onnx:{damaged}", DataError, "cannot be opened"),
         (f"onnx:{tmp_path / 'missing.onnx'}", DataError, "No such file"),
+        ("onnx:/dev/zero", DataError, "is not a regular file"),
         (f"onnx:{graph}?colour=blue", InvalidOptionError, "is stated as"),
         (f"onnx:{graph}?mean=a", InvalidOptionError, "numbers joined by commas"),
         ("onnx:", InvalidOptionError, "after the colon"),
     ):
         with pytest.raises(error, match=message):
             backbone(name)
+
+
+@needs_runtime
+@pytest.mark.parametrize("what", ["another file", "a file outside", "much memory"])
+def test_a_hostile_graph_is_one_error_and_prints_nothing(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="writes the graphs")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").write_bytes(np.ones(3, dtype=np.float32).tobytes())
+    make = onnx.helper
+    factor = onnx.TensorProto(name="factor", data_type=1, dims=[3, 1, 1], data_location=onnx.TensorProto.EXTERNAL)
+    place = "weights" if what == "another file" else str(tmp_path / "weights")
+    factor.external_data.extend([onnx.StringStringEntryProto(key="location", value=place)])
+    nodes = [make.make_node("Mul", ["images", "factor"], ["scaled"]), make.make_node("Flatten", ["scaled"], ["rows"])]
+    if what == "much memory":
+        factor = make.make_tensor("size", 7, [1], [10**15])
+        nodes[:0] = [make.make_node("ConstantOfShape", ["size"], ["long"])]
+        nodes[:1] += [make.make_node("ReduceSum", ["long"], ["factor"], keepdims=0)]
+    ends = [make.make_tensor_value_info(name, 1, shape) for name, shape in (("images", ["n", 3, 8, 8]), ("rows", None))]
+    model = make.make_model(make.make_graph(nodes, "g", ends[:1], ends[1:], [factor]), ir_version=8)
+    model.opset_import[0].version = 17
+    onnx.save(model, "a.onnx")
+    with pytest.raises(DataError) as caught:
+        backbone("onnx:a.onnx").network(torch.ones(1, 3, 8, 8))
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
 
 
 @needs_runtime

@@ -159,3 +159,21 @@ def test_the_status_of_a_run_with_a_hostile_log_and_manifest_is_what_its_whole_l
     assert status is not None
     assert status.best == {"1-shot": 0.5}
     assert "2 of 120,000 episodes" in str(status)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"table1 'open", b'table1 "open', b"table1 \\"])
+def test_what_is_no_queue_is_one_clear_error(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs").write_bytes(content)
+    assert main(["reproduce", "queue", str(tmp_path / "jobs"), "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("handful: ")
+    assert told.count("\n") == 1
+
+
+def test_a_queue_larger_than_any_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "jobs").open("wb") as file:
+        file.truncate(10**10)
+    with pytest.raises(InvalidOptionError, match="larger than"):
+        read_queue(tmp_path / "jobs")

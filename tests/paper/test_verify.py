@@ -173,3 +173,15 @@ def test_every_report_in_results_can_be_recomputed_or_says_why_not() -> None:
     verified = [verify(path) for path in reports_below(ROOT / "results")]
     assert [str(found) for found in verified if found.complaint] == []
     assert sum(found.figures for found in verified if not found.excuse) >= 28  # two columns by the authors' recipe
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../table1.counts.safetensors", "a/b", "..", ""])
+def test_a_report_leads_to_no_other_folder(report: Path, name: str) -> None:
+    edit(report, lambda facts: facts["counts"].update(file=name))
+    assert "in its own folder" in verify(report).complaint
+
+
+def test_a_counts_file_larger_than_any_is_not_read(report: Path) -> None:
+    with report.with_name("table1.counts.safetensors").open("r+b") as file:
+        file.truncate(10**9)
+    assert "is larger than" in verify(report).complaint

@@ -17,12 +17,15 @@ from urllib.parse import parse_qsl
 
 from torch import Tensor, nn
 
+from handful._io import MEGABYTE, read_bytes
 from handful.embeddings.preprocessing import Preprocessing
 from handful.embeddings.runtime import RuntimeNetwork
 from handful.errors import DataError, HandfulError, InvalidOptionError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 USUAL_SIDE = 224
+MOST_ONNX = 2048 * MEGABYTE
+"""Protocol buffers cannot be larger."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,9 @@ def _onnx(name: str) -> Backbone:
     file, _, query = name.partition("?")
     path = Path(file).expanduser().absolute()
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MOST_ONNX)
+    except DataError as error:
+        raise DataError(f"The ONNX file {path} {error}.") from error
     except (OSError, ValueError) as error:
         raise DataError(f"The ONNX file {path} cannot be read: {getattr(error, 'strerror', error)}.") from error
     network = RuntimeNetwork(content, f"The ONNX file {path}")

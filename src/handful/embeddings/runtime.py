@@ -39,7 +39,7 @@ class RuntimeNetwork:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # its errors are raised, too, and one line is enough
         options.intra_op_num_threads = torch.get_num_threads()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = ["CUDAExecutionProvider"] * cuda + ["CPUExecutionProvider"]

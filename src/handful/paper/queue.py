@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handful._io import from_json, read_json, write_atomically
+from handful._io import MOST_JSON, from_json, read_bytes, read_json, write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.config import Completion, complete_at, completion
 from handful.meta.lock import held, holder, is_held
@@ -48,9 +48,16 @@ def read_queue(path: Path) -> list[Line]:
     """The commands of a queue file; blank lines and what follows a # do not count."""
     if not path.is_file():
         raise InvalidOptionError(f"There is no queue file {path}. Write one `handful reproduce` command per line.")
+    try:
+        lines = read_bytes(path, MOST_JSON).decode().splitlines()
+    except (OSError, UnicodeDecodeError, DataError) as error:
+        raise InvalidOptionError(f"The queue file {path} cannot be read: {error}.") from error
     found = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
-        words = shlex.split(text, comments=True)
+    for number, text in enumerate(lines, 1):
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError as error:
+            raise InvalidOptionError(f"Line {number} of {path} is not a command: {error}.") from error
         words = words[2:] if words[:2] == ["handful", "reproduce"] else words
         if words and words[0] in ("queue", "status", "verify"):
             raise InvalidOptionError(f"Line {number} of {path} is '{words[0]}', which does not belong in a queue.")

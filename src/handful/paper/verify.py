@@ -26,6 +26,8 @@ from handful.paper.results import Outcome, Pair, compare, difference
 from handful.paper.testing import Counts
 
 KIND = "handful.counts"
+MOST_COUNTS = 64 << 20
+"""Bytes of a counts file; in memory a count takes up to 16 times its room there."""
 ROUNDING = 1e-9
 """Largest difference, of accuracies between 0 and 1, that adding up in another order could make."""
 
@@ -51,6 +53,8 @@ def read_counts(path: Path) -> dict[str, Counts]:
     """What a counts file holds, by key; one that is missing, cut short or of another kind is refused."""
     if not path.is_file():
         raise DataError(f"There is no file {path} with the per-episode counts of its report.")
+    if path.stat().st_size > MOST_COUNTS:
+        raise DataError(f"{path} is larger than the {MOST_COUNTS >> 20} MB that per-episode counts may have.")
     try:
         arrays, facts = read_tensors(path, KIND)
         return {
@@ -112,7 +116,10 @@ def verify(path: Path) -> Verified:
         reason = facts.get("no_counts_because", "")
         return Verified(path, excuse=reason) if reason else Verified(path, complaint="no counts, and no reason given")
     try:
-        return Verified(path, _checked(facts, path.parent / facts["counts"]["file"]))
+        name = facts["counts"]["file"]
+        if Path(name).name != name:  # a report from somebody else leads to no other folder
+            raise DataError(f"the counts of a report are in its own folder, not in {str(name)[:80]!r}")
+        return Verified(path, _checked(facts, path.parent / name))
     except DataError as error:
         return Verified(path, complaint=str(error))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, OSError) as error:
