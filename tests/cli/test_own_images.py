@@ -188,10 +188,11 @@ def test_images_are_sorted_into_folders(handful: Handful, file: Path, new: Path,
     assert len(list((tmp_path / "moved").rglob("*.png"))) == 3
 
 
-@pytest.mark.parametrize("label", ["../../outside", "/etc", "..", "a\0b"])
+@pytest.mark.parametrize("label", ["../../outside", "/etc", "..", "a\0b", "\u4e2d" * 200, "\udcff" * 300])
 def test_a_label_never_leads_out_of_the_folder(label: str, tmp_path: Path) -> None:
     target = (tmp_path / predicting._folder_name(label)).resolve()
     assert target.parent == tmp_path.resolve()
+    target.mkdir()
 
 
 def test_a_folder_is_watched(
@@ -294,6 +295,9 @@ def test_the_cache_is_shown_bounded_and_cleared(handful: Handful, folder: Path, 
     assert bytes_of("1.5 kb") == 1500
     with pytest.raises(InvalidOptionError, match="500MB or 2GB"):
         bytes_of("much")
+    for size in ("9" * 400, "9" * 20 + "TB"):
+        with pytest.raises(InvalidOptionError, match="more than any disk has"):
+            bytes_of(size)
 
 
 def test_what_is_mistyped_is_guessed(handful: Handful, file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,4 +205,7 @@ def bytes_of(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
     if not found:
         raise InvalidOptionError(f"A size is a number and a unit, such as 500MB or 2GB, but got '{text}'.")
-    return int(float(found[1]) * UNITS[found[2]])
+    size = float(found[1]) * UNITS[found[2]]
+    if size >= 2**63:
+        raise InvalidOptionError(f"{text[:40]} is more than any disk has. Give a smaller limit, such as 2GB.")
+    return int(size)

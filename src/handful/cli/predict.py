@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import sys
 import time
@@ -263,7 +264,7 @@ def percent(probability: float) -> str:
 def _folder_name(label: str) -> str:
     """A label as a safe folder name, because the classifier may come from somebody else."""
     name = "".join("-" if character in '/\\:*?"<>|\0' else character for character in label).strip()
-    return name.lstrip(".")[:200] or "-"
+    return os.fsdecode(os.fsencode(name.lstrip("."))[:200]).strip() or "-"  # file systems count bytes
 
 
 def _free(path: Path) -> Path:
