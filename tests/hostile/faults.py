@@ -9,6 +9,8 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -89,8 +91,11 @@ class _Failing:
         return getattr(self._file, name)
 
 
-def survives(action: Callable[[], object], at: int) -> bool:
-    """Run `action` in a copy of this process that is killed at the event of that number; whether it was not."""
+def survives(action: Callable[[], object], at: int = -1, seconds: float | None = None) -> bool:
+    """Run `action` in a copy of this process that is killed at the event of that number, or after so many seconds.
+
+    Whether it was not.
+    """
     child = os.fork()
     if child == 0:
         code = 1
@@ -100,8 +105,11 @@ def survives(action: Callable[[], object], at: int) -> bool:
             code = 0
         finally:
             os._exit(code)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)  # not yet waited for, so the number is its own even if it has ended
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code not in (0, KILLED):
+    if code not in (0, KILLED, -signal.SIGKILL):
         raise AssertionError(f"The process ended with {code}, neither finished nor killed.")
     return code == 0

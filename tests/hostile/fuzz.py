@@ -1,6 +1,6 @@
 """Damaged and hostile files of every kind that handful reads: whatever happens is a result or one of our errors.
 
-    python -m tests.hostile.fuzz                    the 2,400 cases of the test suite, from seed 0
+    python -m tests.hostile.fuzz                    the 2,800 cases of the test suite, from seed 0
     python -m tests.hostile.fuzz --minutes 60       new cases for an hour
     python -m tests.hostile.fuzz --kind image --case 1234:7   one case again
 
@@ -20,6 +20,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import struct
 import sys
 import tarfile
@@ -29,6 +30,7 @@ import traceback
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,23 +43,35 @@ from safetensors.torch import load, save
 
 from handful import FewShotClassifier
 from handful._io import CHECKSUM, FACTS, write_tensors
+from handful.classifier.answers import ScoreEstimate
 from handful.classifier.cache import FILE, Store
+from handful.classifier.distributed import LinearClassifier, load_linear
+from handful.classifier.heads import LinearMap
+from handful.classifier.inputs import labelled_pictures
+from handful.classifier.shards import write_index
 from handful.data.archives import open_tree
-from handful.data.decode import Decoding, decode
+from handful.data.decode import Decoding, decode, formats
 from handful.data.sources.folder import FolderOptions, read_folder
 from handful.data.store import MAGIC, PREFIX, Header, check_store, open_benchmark, write_store
-from handful.errors import HandfulError
+from handful.errors import DataError, HandfulError
+from handful.meta.checkpoint import write_checkpoint
 from handful.meta.manifest import MANIFEST, read_sessions
 from handful.meta.run import RECIPE, load_model, read_recipe
+from handful.paper.queue import read_queue
+from handful.paper.verify import verify
+from handful.serve.studio_store import FILE as PROJECT
+from handful.serve.studio_store import Project
 from tests.hostile.runs import RECIPE_OF_A_TINY_RUN
 
 MEGABYTES, SECONDS = 2048, 20.0
 HERE = Path(__file__).parent.parent
 MANIFEST_OF_A_RUN = (HERE / "formats/run-0.1/manifest.json").read_bytes()
 CONTENT = json.loads(MANIFEST_OF_A_RUN)["content"]
+REPORT = HERE.parent / "results/reproduce/short/table3.json"
+COUNTS = REPORT.with_suffix(".counts.safetensors")
 CASES = {
     "classifier": 500, "checkpoint": 250, "store": 250, "recipe": 250, "manifest": 150, "archive": 300, "image": 600,
-    "cache": 100,
+    "cache": 100, "shard": 60, "linear": 60, "project": 80, "report": 80, "queue": 60, "table": 60,
 }  # fmt: skip
 """Cases in the test suite."""
 
@@ -177,6 +191,22 @@ def hostile_tensor(tensor: torch.Tensor, draw: random.Random) -> torch.Tensor:
         return torch.zeros(3)
 
 
+def hostile_project(data: bytes, draw: random.Random) -> bytes:
+    """A project of the studio with a hostile fact, step or row of features."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(data)
+        table, column = draw.choice((("facts", "value"), ("facts", "value"), ("history", "changes")))
+        rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
+        number, text = draw.choice(rows)
+        if draw.random() < 0.2:
+            connection.execute("UPDATE features SET row = ?", (draw.choice((b"", b"123", "text", 5, b"\xff" * 24)),))
+        else:
+            changed = hostile_text(text.encode(), draw).decode("utf-8", "replace")
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (changed, number))
+        connection.commit()
+        return connection.serialize()
+
+
 def hostile_store(data: bytes, draw: random.Random) -> bytes:
     _, length, _ = PREFIX.unpack(data[: PREFIX.size])
     body = hostile_text(data[PREFIX.size : PREFIX.size + length], draw)
@@ -205,6 +235,7 @@ def images() -> list[bytes]:
     ]
     made += [picture("GIF"), picture("BMP"), picture("PPM"), picture("TGA"), picture("ICO"), picture("PCX")]
     made += [picture("TIFF", compression=kind) for kind in ("raw", "tiff_lzw", "tiff_deflate", "jpeg", "packbits")]
+    made += [picture(kind) for kind in ("AVIF", "JPEG2000", "HEIF") if kind in formats() and kind in Image.SAVE]
     return [*made, picture("TIFF", "F"), picture("TIFF", "I;16")]
 
 
@@ -236,6 +267,32 @@ def cache_file(folder: Path) -> bytes:
         cache.add_features("e" * 64, {f"{i:064x}": np.arange(5.0) + i for i in range(20)})
         cache.add_thumbnail("a" * 64, picture("JPEG"))
     return (folder / "made" / FILE).read_bytes()
+
+
+def project_file(folder: Path) -> bytes:
+    project = Project(folder / "project")
+    for number in range(4):
+        item, label = f"{number:064x}", ("cat", "dog")[number % 2]
+        facts = {f"class/{label}": {"n": number}, f"item/{item}": {"n": number, "label": label, "name": "x.png"}}
+        project.change("Add an image", facts)
+        project.keep_features("e", {item: np.arange(3.0) + number})
+    project.close()
+    return (folder / "project" / PROJECT).read_bytes()
+
+
+def tensors_of(folder: Path, write: Callable[[Path], object]) -> bytes:
+    write(folder / "written")
+    return (folder / "written").read_bytes()
+
+
+def linear(path: Path) -> None:
+    score = ScoreEstimate(0.5, 0.4, 0.6, 10, weight=11.0)
+    LinearClassifier(("a", "b"), LinearMap(np.ones((3, 2)), np.zeros(2)), 1.0, 1.0, score).save(path)
+
+
+def shard(path: Path) -> None:
+    tensors = {"features": torch.ones(4, 3).half(), "codes": torch.tensor([0, 1, 0, 1])}
+    write_checkpoint(path, tensors, {"names": list("abcd")})
 
 
 # ------------------------------------------------------------------------------------------------------------- readers
@@ -282,6 +339,32 @@ def read_image(path: Path) -> None:
     decode(path.read_bytes(), Decoding(8, 8, channels=1, fit="squash"))
 
 
+def read_shard(path: Path) -> None:
+    write_index(path.parent, ["a", "b"], [4], "x", "y").read(0)
+
+
+def read_linear(path: Path) -> None:
+    load_linear(path).predict_proba(np.zeros((1, 3)))
+
+
+def read_project(path: Path) -> None:
+    project = Project(path.parent)
+    try:
+        project.sweep()
+        project.classes(), project.items(), project.undoable()
+        project.features("e", [*project.items()])
+        project.undo()
+        project.redo()
+    finally:
+        project.close()
+
+
+def read_report(path: Path) -> None:
+    (path.parent / COUNTS.name).write_bytes(COUNTS.read_bytes())
+    if complaint := verify(path).complaint:
+        raise DataError(complaint)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of file: its name, good examples, what reads it, and a way to damage it that keeps its checksums right."""
@@ -310,6 +393,12 @@ def kinds(folder: Path) -> dict[str, Kind]:
         Kind("a.tar", archives, read_archive),
         Kind("a.png", images(), read_image),
         Kind(FILE, [cache_file(folder)], read_cache),
+        Kind("000000.safetensors", [tensors_of(folder, shard)], read_shard, hostile_tensors),
+        Kind("a.handful", [tensors_of(folder, linear)], read_linear, hostile_tensors),
+        Kind(PROJECT, [project_file(folder)], read_project, hostile_project),
+        Kind(REPORT.name, [REPORT.read_bytes()], read_report, hostile_text),
+        Kind("jobs", [b"table1 --only 'Proto net'  # first\n\nhandful reproduce table2 --seeds 2\n"], read_queue),
+        Kind("a.csv", [b'path,label\na.png,cat\n"b,c.png",dog\n'], lambda path: labelled_pictures(path, None)),
     )
     return dict(zip(CASES, members, strict=True))
 

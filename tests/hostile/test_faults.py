@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from tests.hostile.runs import tiny_run
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills copies of this process")
 MANY = "HANDFUL_FUZZ" in os.environ
-"""Set by `make fuzz`: every event of a training, and 200 kills."""
+"""Set by `make fuzz`: every event of a training, and 200 kills of each kind."""
 
 
 @dataclass(frozen=True)
@@ -154,48 +155,57 @@ def test_what_a_killed_save_left_is_gone_after_forgetting(tmp_path: Path) -> Non
 # ------------------------------------------------------------------------------------------------------------- training
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """A training that nothing disturbs: its last checkpoint, the number of its events, and its time."""
+
+    checkpoint: bytes
+    events: int
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
-    """The last checkpoint of a training that nothing disturbs, and the number of its events."""
-    folder = tmp_path_factory.mktemp("whole")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder, clock = tmp_path_factory.mktemp("whole"), time.perf_counter()
     with Faults() as counted:
         tiny_run(folder)
-    return (folder / LAST).read_bytes(), len(counted.events)
+    return Undisturbed((folder / LAST).read_bytes(), len(counted.events), time.perf_counter() - clock)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("moment", ["at a write", "at any time"])
 def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(
-    undisturbed: tuple[bytes, int], tmp_path: Path
+    moment: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    whole, events = undisturbed
     draw, kills = random.Random(0), 0
-    for attempt in range(200 if MANY else 2):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        while not survives(lambda folder=folder: tiny_run(folder), draw.randrange(events)):
+
+    def survived(folder: Path) -> bool:
+        if moment == "at a write":
+            return survives(lambda: tiny_run(folder), draw.randrange(undisturbed.events))
+        return survives(lambda: tiny_run(folder), seconds=draw.uniform(0, undisturbed.seconds))
+
+    while kills < (200 if MANY else 2):
+        folder = tmp_path / str(kills)
+        folder.mkdir(exist_ok=True)
+        while not survived(folder):
             kills += 1
-        assert (folder / LAST).read_bytes() == whole
+        assert (folder / LAST).read_bytes() == undisturbed.checkpoint
         tiny_run(folder)
         assert _litter(folder) == []
         shutil.rmtree(folder)
-        if kills >= 200:
-            break
-    assert kills >= (200 if MANY else 2)
 
 
 @pytest.mark.slow
-def test_a_training_whose_disk_fails_can_be_resumed_to_the_same_bits(
-    undisturbed: tuple[bytes, int], tmp_path: Path
-) -> None:
-    whole, events = undisturbed
-    for number in range(events) if MANY else (0, events // 2):
+def test_a_training_whose_disk_fails_can_be_resumed_to_the_same_bits(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    for number in range(undisturbed.events) if MANY else (0, undisturbed.events // 2):
         folder = tmp_path / str(number)
         folder.mkdir()
         with Faults(number, errno.ENOSPC), pytest.raises((OSError, HandfulError)):
             tiny_run(folder)
         assert _litter(folder) == []
         tiny_run(folder)
-        assert (folder / LAST).read_bytes() == whole
+        assert (folder / LAST).read_bytes() == undisturbed.checkpoint
+        shutil.rmtree(folder)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cache

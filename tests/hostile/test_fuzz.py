@@ -1,4 +1,4 @@
-"""2,400 damaged and hostile files of every kind, within limits of memory and time; `make fuzz` makes more."""
+"""2,800 damaged and hostile files of every kind, within limits of memory and time; `make fuzz` makes more."""
 
 from __future__ import annotations
 
