@@ -88,6 +88,28 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not open folders")
+def test_what_is_written_is_flushed_before_it_gets_its_name_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def flushed(handle: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        events.append("folder" if is_folder else f"{os.fstat(handle).st_size} bytes")
+        fsync(handle)
+
+    def renamed(old: Path, new: Path) -> None:
+        events.append("rename")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_atomically(tmp_path / "a", b"four")
+    assert events == ["4 bytes", "rename", "folder"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440, 0o666])
 def test_a_file_keeps_its_mode_and_is_never_readable_to_more_people(mode: int, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from scipy import stats
 
 from handful.classifier import FewShotClassifier
 from handful.classifier.answers import ScoreEstimate
+from handful.classifier.estimate import credit
+from handful.classifier.examples import State
 from handful.classifier.inputs import Labels, Matrix
 from handful.classifier.novelty import rejection_threshold
 from handful.errors import InvalidOptionError
@@ -73,6 +77,12 @@ def test_features_that_do_not_vary_are_chance_with_a_warning() -> None:
         clf = FewShotClassifier().fit(X, y)
     assert clf.score_estimate_.accuracy == pytest.approx(1 / 3)
     assert not clf.estimate().doubtful
+
+
+def test_a_tie_of_scores_is_shared() -> None:
+    scores = np.array([[1, 1, 0], [0, 1, 1 + 1e-12], [2, 1, 0], [0, 0, 1], [5, 5, 5]], dtype=float)
+    state = SimpleNamespace(held_out=np.arange(5), held_out_scores=scores, codes=np.array([0, 1, 0, 0, 2]))
+    np.testing.assert_allclose(credit(cast(State, state)), [1 / 2, 1 / 2, 1, 0, 1 / 3])
 
 
 def test_a_tie_counts_as_chance() -> None:

@@ -86,6 +86,24 @@ def test_what_is_forgotten_leaves_no_byte(tmp_path: Path, folder: Path) -> None:
         assert (rows[i] in after, thumbnails[i] in after) == ((False, False) if i in (0, 5) else (True, True))
 
 
+def test_what_is_deleted_is_overwritten_where_sqlite_does_not_do_so_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def careless(path: Path, timeout: float) -> sqlite3.Connection:
+        connection = connect(path, timeout=timeout)
+        connection.execute("PRAGMA secure_delete = OFF")
+        return connection
+
+    monkeypatch.setattr(cache.sqlite3, "connect", careless)
+    with Store(tmp_path) as store:
+        store.add_features(EMBEDDING, {IMAGE: np.arange(1.0, 50.0)})
+    assert np.arange(1.0, 50.0).tobytes() in (tmp_path / FILE).read_bytes()
+    purge(tmp_path, [IMAGE])
+    assert np.arange(1.0, 50.0).tobytes() not in (tmp_path / FILE).read_bytes()
+
+
 def test_predictions_store_no_thumbnails(tmp_path: Path, folder: Path) -> None:
     clf = FewShotClassifier(EMBED, cache=False).fit(folder)
     clf.cache = tmp_path / "cache"
