@@ -237,6 +237,8 @@ def test_a_tampered_classifier_of_dask_is_one_clear_error(facts: dict[str, Any],
     path, score = tmp_path / "a.handful", ScoreEstimate(0.5, 0.4, 0.6, 10, weight=11.0)
     LinearClassifier(("a", "b"), LinearMap(np.zeros((3, 2)), np.zeros(2)), 1.0, 1.0, score).save(path)
     assert load_linear(path).estimate == score
+    with pytest.raises(HandfulError, match="takes 3 features of an image, but got 4"):
+        load_linear(path).predict_proba(np.zeros((1, 4)))
     tensors, known = read_checkpoint(path)
     if not facts:
         tensors["weights"] = tensors["weights"] * float("nan")

@@ -132,8 +132,7 @@ DAMAGE = [
     "UPDATE facts SET value = '{' WHERE key = 'format'",
     "UPDATE facts SET value = 'null' WHERE key = 'format'",
     "UPDATE facts SET value = x'ff00' WHERE key = 'format'",
-    "INSERT INTO facts VALUES (5, '5')",
-    "INSERT INTO facts VALUES ('name', '[1]')",
+    "UPDATE facts SET value = '[1]' WHERE key = 'name'",
     "INSERT INTO facts VALUES ('cursor', '\"x\"')",
     "INSERT INTO facts VALUES ('class/x', '[]')",
     f"INSERT INTO facts VALUES ('item/{ITEM}', '5')",
@@ -164,7 +163,7 @@ def test_a_damaged_project_is_one_clear_error_and_is_not_left_open(statement: st
 def _read(shelf: Shelf, identity: str) -> None:
     project = shelf.open(identity)
     try:
-        project.sweep()
         project.features("e", ["x"])
+        project.sweep()
     finally:
         project.close()

@@ -28,7 +28,7 @@ from handful.classifier.heads import LinearMap, balanced, observed
 from handful.classifier.inputs import Labels, Matrix, Picture
 from handful.classifier.selection import GRID, RIDGE_SCALE, calibrate, prior_cost, probabilities
 from handful.classifier.shards import Block, Blocks, FeatureShards, digest_of_names, write_index, write_shard
-from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
+from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError, ShapeError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.solvers.factor import Moments
 
@@ -113,6 +113,11 @@ class LinearClassifier:
 
     def predict_proba(self, features: Matrix) -> Matrix:
         """Probabilities (q, way) of features (q, e)."""
+        if features.shape[-1] != len(self.map.weights):
+            raise ShapeError(
+                f"The classifier takes {len(self.map.weights)} features of an image, but got {features.shape[-1]}. "
+                f"It was fitted to another embedding."
+            )
         return probabilities(self.map(features), self.scale)
 
     def save(self, path: Path) -> None:
