@@ -61,6 +61,7 @@ CASES = [
     Case("siamese", {"hidden": 6}),
     Case("relation", {"channels": 5}, maps=True),
     Case("relation", {"channels": 5, "statistics": "batch", "start": "original"}, maps=True),
+    Case("frn", maps=True),
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6}),
     Case("gnn", {"way": WAY, "size": 0, "growth": 4, "hidden": 6, "vote": False, "query_label": "zeros"}),
     Case("gnn", {"way": WAY, "size": 5, "growth": 4, "hidden": 6, "form": "mini-imagenet"}),

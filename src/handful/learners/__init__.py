@@ -1,6 +1,7 @@
 """Base learners: from a labelled support set to a predictor, all on one interface."""
 
 from handful.learners.base import BaseLearner, KernelLearner, Limits, Predictor
+from handful.learners.frn import FRN
 from handful.learners.gnn import GNN
 from handful.learners.lrd2 import LRD2
 from handful.learners.maml import MAML
@@ -16,6 +17,7 @@ from handful.learners.svm import SVM
 from handful.learners.transfer import Transfer
 
 __all__ = [
+    "FRN",
     "GNN",
     "LRD2",
     "MAML",

@@ -14,6 +14,7 @@ from torch import nn
 from handful.embeddings.registry import Reduced
 from handful.errors import InvalidOptionError
 from handful.learners.base import BaseLearner
+from handful.learners.frn import FRN
 from handful.learners.gnn import GNN
 from handful.learners.lrd2 import LRD2
 from handful.learners.maml import MAML
@@ -179,6 +180,7 @@ LEARNERS: dict[str, Entry] = {
     "matching": Entry(MatchingNet, _size_for("context", True)),
     "siamese": Entry(Siamese, _size),
     "relation": Entry(RelationNet, _maps_or_network),
+    "frn": Entry(FRN, _maps),
     "gnn": Entry(GNN, _size, reduces=True),
     "snail": Entry(SNAIL, _size, reduces=True),
     "maml": Entry(MAML, _network),

@@ -46,13 +46,14 @@ def _cifar(recipe: Recipe) -> Recipe:
 
 
 def modern() -> dict[str, NamedRecipe]:
-    """R2-D2, LR-D2 and prototypical networks with the 64C net on CIFAR-FS, R2-D2 on Omniglot."""
+    """R2-D2, LR-D2, prototypical and feature map reconstruction networks, 64C, on CIFAR-FS; R2-D2 on Omniglot."""
     ridge = _cifar(multiclass("cifar-fs", "64C", "modern"))
     characters = replace(multiclass("omniglot", "64C", "modern"), data="omniglot", val_ways=(5,), val_query=15)
     recipes = {
         "cifar-fs/r2d2-64C/modern": ridge,
         "cifar-fs/lrd2-5steps-64C/modern": _cifar(logistic("cifar-fs", 5, "64C", "modern")),
         "cifar-fs/protonet-64C/modern": replace(ridge, learner="protonet", options={"learn_scale": True, "scale": 0.1}),
+        "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={}),
         "cifar-fs/r2d2-64C/modern-sgd": replace(ridge, augment=("crop", "flip", "jitter"), plan=_SGD),
         "omniglot/r2d2-64C/modern": replace(
             characters,
@@ -114,6 +115,7 @@ QUICK = {
     "matching-fce": Quick("matching", {"context": True}, rate=1e-3),
     "siamese": Quick("siamese", {"hidden": 512}),
     "relation": Quick("relation", {"channels": 32, "average": True}, way=5, per_step=4, episodes=16_000),
+    "frn": Quick("frn"),
     "gnn": Quick("gnn", {**_FIVE, "hidden": 48}, way=5, per_step=4, episodes=16_000),
     "snail": Quick("snail", {**_FIVE, "width": 64}, way=5, rate=1e-3, per_step=8, episodes=20_000),
     "maml": Quick(
