@@ -62,6 +62,10 @@ def test_a_table_is_trained_tested_and_written(small_root: Path, tmp_path: Path)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.safetensors")} == runs
     again = json.loads((tmp_path / "table1.json").read_text())
     assert [cell["ours"] for cell in again["cells"]] == [cell["ours"] for cell in facts["cells"]]
+    handful(small_root, *words, *QUICK, "--first-seed", "1", "--out", tmp_path)
+    alone = json.loads((tmp_path / "table1.json").read_text())
+    assert {each["seed"] for cell in alone["cells"] for each in cell["manifests"]} == {1}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*.safetensors")} == runs
 
 
 @pytest.mark.slow

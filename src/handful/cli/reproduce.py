@@ -59,7 +59,9 @@ class Reproduce:
     variant: tuple[Variant, ...] = ("authors",)
     """Recipes to train by: the paper's text, the authors' code, or today's methods; several give several rows."""
     seeds: int = 1
-    """Training runs per recipe, with seeds 0, 1, ..."""
+    """Training runs per recipe, with seeds 0, 1, ... or from --first-seed on."""
+    first_seed: int = 0
+    """Seed of the first run, for seeds that are trained on different machines and reported one by one."""
     out: Path = Path("runs/reproduce")
     """Folder for the runs and the report; runs are shared between tables."""
     dry_run: bool = False
@@ -109,7 +111,7 @@ class Reproduce:
             raise InvalidOptionError(
                 f"{self.target} takes no path, but got {self.path}. Say where to write with --out."
             )
-        for name in ("budget", "episodes", "validate_every"):
+        for name in ("budget", "episodes", "validate_every", "first_seed"):
             value = getattr(self, name) or 0
             if value < 0:
                 raise InvalidOptionError(f"--{name.replace('_', '-')} must not be negative, but got {value:g}.")
@@ -174,7 +176,7 @@ class Reproduce:
         return Options(
             out=self.out,
             variants=self.variant,
-            seeds=self.seeds,
+            seeds=range(self.first_seed, self.first_seed + self.seeds),
             minutes=self.budget,
             until=self.until,
             wait=self.wait,

@@ -123,7 +123,7 @@ def _row(planned: list[Planned], options: Options, prices: Prices) -> Iterator[s
         if not own:
             yield f"{cell.column.group}: cannot run: {why_not(cell, options)}"
         for job in own:
-            name = str(job) if options.seeds > 1 else job.name
+            name = str(job) if len(options.seeds) > 1 else job.name
             absent = f"; cannot run now: {job.recipe.data} is not there" if job.recipe.data in prices.missing else ""
             yield f"{name}: {prices.of(job) or 'not timed: nothing is known to scale it from'}{absent}"
 

@@ -37,7 +37,8 @@ class Options:
 
     out: Path
     variants: tuple[str, ...] = ("authors",)
-    seeds: int = 1
+    seeds: range = range(1)
+    """Of the training runs."""
     minutes: float = 0.0
     until: Until = "complete"
     wait: bool = False
@@ -111,7 +112,7 @@ def _cells(row: Row, column: Column, index: int, options: Options) -> list[Plann
         name = row.recipe_name(column, variant)
         if name is None:
             continue
-        jobs = tuple(job(name, seed, options.out, options.departures) for seed in range(options.seeds))
+        jobs = tuple(job(name, seed, options.out, options.departures) for seed in options.seeds)
         other = width if width is not None and width != NAMED[name].recipe.width else ""
         planned.append((Cell(row, column, variant, name, None if other else number, (), other), jobs))
     if not planned and number is not None:
