@@ -29,7 +29,7 @@ WAY, WIDTH, ROWS = 5, 12, 20
 class Here:
     """What `fit` needs of a Dask client, in this process."""
 
-    def submit(self, function: Any, *arguments: Any, pure: bool) -> Here:
+    def submit(self, function: Any, *arguments: Any, pure: bool, priority: int = 0) -> Here:
         done = Here()
         done.value = function(*(each.value if isinstance(each, Here) else each for each in arguments))
         return done

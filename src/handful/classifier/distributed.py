@@ -73,15 +73,23 @@ def cluster(scheduler: str) -> Iterator[Any]:
 
 
 def summed(client: Any, task: Callable[[Any, int], Any], given: Any, count: int) -> Any:
-    """The sum of task(given, 0), ..., task(given, count - 1), computed by workers and added up in a fixed order."""
-    shared, starts = _sent(client, given), range(0, count, GROUP)
-    parts = [
-        client.submit(_group, task, shared, range(start, min(start + GROUP, count)), pure=False) for start in starts
-    ]
-    while len(parts) > 1:
-        pairs = [client.submit(operator.add, *parts[i : i + 2], pure=False) for i in range(0, len(parts) - 1, 2)]
-        parts = [*pairs, *parts[2 * len(pairs) :]]
-    return parts[0].result()
+    """The sum of task(given, 0), ..., task(given, count - 1), computed by workers and added up in a fixed order.
+
+    Parts are added along a binary tree, and adding goes before the next task, so that workers hold few parts at a time.
+    """
+    shared = _sent(client, given)
+    held: list[tuple[int, Any]] = []  # how many groups a part sums, and the part
+    for start in range(0, count, GROUP):
+        numbers = range(start, min(start + GROUP, count))
+        size, part = 1, client.submit(_group, task, shared, numbers, pure=False, priority=0)
+        while held and held[-1][0] == size:
+            size, part = 2 * size, _added(client, held.pop()[1], part)
+        held.append((size, part))
+    return reduce(partial(_added, client), [part for _, part in held]).result()
+
+
+def _added(client: Any, left: Any, right: Any) -> Any:
+    return client.submit(operator.add, left, right, pure=False, priority=1)
 
 
 def _sent(client: Any, given: Any) -> Any:
@@ -163,12 +171,12 @@ def fit(
     if way < 2 or (counts == 0).any():
         raise NotEnoughClassesError(f"Each of at least two classes needs examples, but {way} have {counts.min():g}.")
     ridge = _Ridge.of(moments, origin, balance)
-    strength = ridge.chosen_lam(sample) if lam == "auto" else float(lam)
+    held_out = ridge.rotated(sample)
+    strength = ridge.chosen_lam(held_out) if lam == "auto" else float(lam)
     if not 0 < strength < np.inf:
         raise InvalidOptionError(f"lam must be 'auto' or a positive number, but got {lam!r}.")
-    scores, codes = ridge.solved(strength).held_out(sample)
-    scale = calibrate(scores, codes, RIDGE_SCALE).scale
-    right: _Right = summed(client, partial(_held_out, blocks), ridge.solved(strength), len(blocks))
+    scale = calibrate(ridge.held_out(held_out, strength), held_out.codes, RIDGE_SCALE).scale
+    right: _Right = summed(client, partial(_held_out, blocks, strength), ridge, len(blocks))
     score = estimate_score(np.arange(right.examples) < right.right)
     return LinearClassifier(blocks.classes, ridge.map(strength), scale, strength, score, embedding)
 
@@ -202,32 +210,9 @@ class _Right:
         return _Right(self.right + other.right, self.examples + other.examples)
 
 
-def _held_out(blocks: Blocks, solved: _Solved, number: int) -> _Right:
-    scores, codes = solved.held_out(blocks.read(number))
-    return _Right(int((scores.argmax(1) == codes).sum()), len(codes))
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """A fit to all examples at one lambda, with what leaving one out takes: sent to every worker."""
-
-    mean: Matrix
-    weights: Matrix
-    """Of predictions less the shares of the classes, from centred features."""
-    root: Matrix
-    """R with R R^T = (S + lam I)^-1, so that the leverage of x is 1 / n + |x R|^2."""
-    counts: Matrix
-    balance: bool
-
-    def held_out(self, block: Block) -> tuple[Matrix, Labels]:
-        """Scores of the examples by fits without each, and their classes; without those alone in their class."""
-        known = self.counts[block.codes] > 1
-        X, codes, n = block.features[known] - self.mean, block.codes[known], self.counts.sum()
-        targets = np.eye(len(self.counts))[codes]
-        slack = 1 - 1 / n - np.square(X @ self.root).sum(1, keepdims=True)
-        predictions = targets - (targets - self.counts / n - X @ self.weights) / slack
-        shares = (self.counts - targets) / (n - 1)
-        return (balanced if self.balance else observed)(predictions, shares), codes
+def _held_out(blocks: Blocks, lam: float, ridge: _Ridge, number: int) -> _Right:
+    block = ridge.rotated(blocks.read(number))
+    return _Right(int((ridge.held_out(block, lam).argmax(1) == block.codes).sum()), len(block.codes))
 
 
 @dataclass(frozen=True)
@@ -253,25 +238,36 @@ class _Ridge:
         size = float(np.trace(S)) / n or 1.0
         return _Ridge(mean + origin, np.maximum(values, 0), vectors, products, counts, size, balance)
 
-    def solved(self, lam: float) -> _Solved:
-        """At one lambda."""
-        shrinkage = 1 / (self.values + lam)
-        weights, root = self.vectors @ (shrinkage[:, None] * self.products), self.vectors * np.sqrt(shrinkage)
-        return _Solved(self.mean, weights, root, self.counts, self.balance)
+    def rotated(self, block: Block) -> Block:
+        """Examples along the vectors, for `held_out`; without those alone in their class, which no fit can name."""
+        known = self.counts[block.codes] > 1
+        return Block((block.features[known] - self.mean) @ self.vectors, block.codes[known])
 
-    def chosen_lam(self, sample: Block) -> float:
-        """The most probable lambda of the grid, by holding out the examples of the sample."""
+    def held_out(self, rotated: Block, lam: float) -> Matrix:
+        """Scores of examples by fits without each: y - (y - f) / slack, where slack is 1 minus the leverage."""
+        Z, n, shrinkage = rotated.features, self.counts.sum(), 1 / (self.values + lam)
+        own = np.arange(len(Z)), rotated.codes
+        slack = 1 - 1 / n - np.square(Z) @ shrinkage
+        predictions = (Z @ (shrinkage[:, None] * self.products) + self.counts / n) / slack[:, None]
+        predictions[own] += 1 - 1 / slack
+        shares = np.tile(self.counts / (n - 1), (len(Z), 1))
+        shares[own] -= 1 / (n - 1)
+        return (balanced if self.balance else observed)(predictions, shares)
+
+    def chosen_lam(self, rotated: Block) -> float:
+        """The most probable lambda of the grid, by holding out the examples of a sample."""
 
         def cost(multiple: float) -> float:
-            scores, codes = self.solved(multiple * self.size).held_out(sample)
-            return prior_cost(multiple) + calibrate(scores, codes, RIDGE_SCALE, precision=0.05).loss
+            scores = self.held_out(rotated, multiple * self.size)
+            return prior_cost(multiple) + calibrate(scores, rotated.codes, RIDGE_SCALE, precision=0.05).loss
 
         chosen: float = min(GRID, key=cost)
         return chosen * self.size
 
     def map(self, lam: float) -> LinearMap:
         """Scores as one linear map of features."""
-        weights, shares = self.solved(lam).weights, self.counts / self.counts.sum()
+        weights = self.vectors @ (self.products / (self.values[:, None] + lam))
+        shares = self.counts / self.counts.sum()
         scored = balanced if self.balance else observed
         offset = scored(np.zeros((1, len(shares))), shares)[0]
         slope = scored(np.ones((1, len(shares))), shares)[0] - offset
