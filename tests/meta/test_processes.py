@@ -6,18 +6,14 @@ import hashlib
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from handful.data.table import Benchmark
-from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.errors import InvalidOptionError
 from handful.learners import R2D2, BaseLearner, Predictor, ProtoNet
@@ -28,7 +24,6 @@ from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
 from handful.meta.gram import Route
 from handful.meta.model import FewShotModel
-from handful.meta.state import TrainingState
 from handful.meta.steps import Branch, grown, joined
 from handful.meta.train import seeded, train
 from tests.meta import shared_run
@@ -167,24 +162,3 @@ def test_episodes_drawn_ahead_and_losses_read_seldom_change_no_bit(tiny: Benchma
         assert torch.equal(value, ends[1][0][name]), name
     assert [each[1] for each in ends] == [[2, 4, 6, 8, 10, 12], [8, 12]]
     assert ends[1][2][0].loss == pytest.approx(sum(step.loss for step in ends[0][2][:4]) / 4)
-
-
-class NoWaiting(TorchDispatchMode):
-    """Fails where a value is read off a tensor, for which a program would wait until the device has computed it."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name() in ("aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::is_nonzero"):
-            raise AssertionError(f"{func.name()} waits for the device")
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("read_every", [1, 3])
-def test_no_step_waits_for_the_device_unless_every_loss_is_read(tiny: Benchmark, read_every: int) -> None:
-    model, sampler = FewShotModel(conv4("32C", 1, dropout=0.1), R2D2()), EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
-    state = TrainingState(model, Plan(episodes=12, episodes_per_step=2, clip=1.0, validate_every=0))
-    steps = train(model, sampler, state=state, engine=Engine(read_every=read_every))
-    next(steps)  # the optimiser makes its state in the first update
-    waits = pytest.raises(AssertionError, match="waits for the device") if read_every == 1 else nullcontext()
-    with waits, NoWaiting():
-        next(steps)
-    assert state.episode == (2 if read_every == 1 else 12)

@@ -40,16 +40,17 @@ class DropBlock(nn.Module):
         if not self.training or not self.rate:
             return maps
         self.passes += 1
-        rate = self.rate * min(1.0, int(self.passes) / max(1, self.annealing))
+        # as a tensor: a number would have to wait for the device
+        rate = self.rate * (self.passes.float() / max(1, self.annealing)).clamp_max(1)
         kept = self._kept(maps, rate)
         return maps * kept * (kept.numel() / kept.sum().clamp_min(1))
 
-    def _kept(self, maps: Tensor, rate: float) -> Tensor:
+    def _kept(self, maps: Tensor, rate: Tensor) -> Tensor:
         """1 where a position stays, 0 in squares whose corners are drawn at random."""
         size = min(self.size, *maps.shape[-2:])
         places = [extent - size + 1 for extent in maps.shape[-2:]]
-        share = min(1.0, rate / size**2 * maps.shape[-2] * maps.shape[-1] / math.prod(places))
-        corners = torch.bernoulli(maps.new_full((*maps.shape[:2], *places), share))
+        share = (rate * (math.prod(maps.shape[-2:]) / math.prod(places) / size**2)).clamp_max(1)
+        corners = torch.bernoulli(share.to(maps.dtype).expand(*maps.shape[:2], *places))
         around = nn.functional.pad(corners, (size - 1,) * 4)
         return 1 - nn.functional.max_pool2d(around, size, stride=1)
 

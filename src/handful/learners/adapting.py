@@ -21,9 +21,9 @@ _TURN = threading.RLock()
 
 
 class EpisodeNorm(nn.Module):
-    """Batch norm by the moments of the episode at hand: of the first `first` images of the batch, or of all if 0.
+    """Batch norm by the moments of the episode at hand: of the first len(first) images of the batch, or of all if 0.
 
-    It keeps no running averages. With `first` = n over a batch of n support images and any queries, the queries are
+    It keeps no running averages. With len(first) = n over a batch of n support images and any queries, the queries are
     normalised by the support's moments (Bronskill et al. 2020 call it MetaBN), and no query sees another.
     """
 
@@ -34,12 +34,13 @@ class EpisodeNorm(nn.Module):
         self.weight = nn.Parameter(like.weight.detach().clone(), requires_grad=like.weight.requires_grad)
         self.bias = nn.Parameter(like.bias.detach().clone(), requires_grad=like.bias.requires_grad)
         self.eps = like.eps
-        # a buffer, so that a call can set it like the weights, without writing to the module
-        self.register_buffer("first", torch.tensor(0), persistent=False)
+        # a buffer, so that a call can set it like the weights, without writing to the module; a length, because
+        # reading a value would wait for the device
+        self.register_buffer("first", torch.empty(0, 0), persistent=False)
 
     def forward(self, maps: Tensor) -> Tensor:
         """(n, channels, height, width) -> the same shape."""
-        first = int(self.first)
+        first = len(self.first)
         if not first:
             return nn.functional.batch_norm(maps, None, None, self.weight, self.bias, training=True, eps=self.eps)
         var, mean = torch.var_mean(maps[:first], dim=(0, 2, 3), correction=0, keepdim=True)
@@ -90,7 +91,7 @@ class AdaptedNetwork(nn.Module):
         """Logits of queries (q, ...) -> (q, way)."""
         if not self._norms or self.statistics == "batch" or (self.statistics != "support" and self.training):
             return self._run(weights, query)
-        first = torch.tensor(len(support))
+        first = torch.empty(len(support), 0)
         settings = {**weights, **dict.fromkeys(self._norms, first)}
         return self._run(settings, torch.cat([support, query]))[len(support) :]
 

@@ -141,7 +141,7 @@ def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: 
         try:
             seen = _backward(state, part, seed, rate, engine)
         except DivergedError as error:  # the others learn of it from the loss, so that none waits for this process
-            failure, seen = error, torch.full((2,), math.nan, dtype=torch.float64)
+            failure, seen = error, torch.full((2,), math.nan, dtype=torch.float64, device=engine.device)
         gradients.take()
         records.append(torch.cat([seen, *statistics.left(seen.dtype)]))
     every = engine.gathered(torch.stack(records))  # (episodes, 2 + what they left)

@@ -64,7 +64,7 @@ def safe_dtype(X: Tensor, lam: Tensor, dtype: torch.dtype) -> torch.dtype:
 
 def no_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context in which autocast leaves products on this device alone."""
-    if torch.is_autocast_enabled(device.type):
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
