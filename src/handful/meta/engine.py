@@ -100,9 +100,10 @@ class Engine:
         """The tensors of all processes, equal in shape, joined along their first dimension in the order of ranks."""
         if self.world == 1:
             return mine
-        parts = [torch.empty_like(mine) for _ in range(self.world)]
-        torch.distributed.all_gather(parts, mine.contiguous())
-        return torch.cat(parts)
+        whole = mine.new_empty(self.world * len(mine), *mine.shape[1:])
+        into = getattr(torch.distributed, "all_gather_single", None) or torch.distributed.all_gather_into_tensor
+        into(whole, mine.contiguous())
+        return whole
 
     def total(self, mine: Tensor) -> Tensor:
         """The sum of all processes' tensors, written over this one's."""

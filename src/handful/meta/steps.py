@@ -54,12 +54,15 @@ class GradientMean:
         self._branches: list[Branch] = []
         self._next = engine.share(count, "episodes per step").start
         self._reached = [False] * len(self.parameters)
+        self._width = -(-sum(each.numel() for each in self.parameters) // engine.world)
+        """Length of the slice of the gradient that each process sums."""
 
     def take(self) -> None:
         """Take the gradient of another episode off the parameters."""
         self._reached = [was or each.grad is not None for was, each in zip(self._reached, self.parameters, strict=True)]
         parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
-        gradient = Branch(self._next, 1, torch.cat([each.flatten() for each in parts]))
+        rest = self._width * self.engine.world - sum(each.numel() for each in parts)
+        gradient = Branch(self._next, 1, torch.cat([*(each.flatten() for each in parts), parts[0].new_zeros(rest)]))
         self._branches = grown([*self._branches, gradient])
         self._next += 1
         for each in self.parameters:
@@ -68,8 +71,8 @@ class GradientMean:
     def give(self) -> None:
         """Give the mean to the parameters; one that no episode reached gets none."""
         mean = self._sum() / self.count
-        parts = mean.split([each.numel() for each in self.parameters])
-        for each, part, reached in zip(self.parameters, parts, self._reached, strict=True):
+        sizes = [each.numel() for each in self.parameters]
+        for each, part, reached in zip(self.parameters, mean[: sum(sizes)].split(sizes), self._reached, strict=True):
             each.grad = part.view_as(each).to(each) if reached else None
 
     def _sum(self) -> Tensor:
@@ -81,19 +84,16 @@ class GradientMean:
 
     def _ordered(self) -> Tensor:
         """Each process sums one slice of all branches, then the slices are joined."""
-        world, rank = self.engine.world, self.engine.rank
-        length = self._branches[0].value.numel()
-        width = -(-length // world)
+        world, rank, width = self.engine.world, self.engine.rank, self._width
         held = [_places(self.count, world, each) for each in range(world)]
-        mine = torch.stack([nn.functional.pad(each.value, (0, width * world - length)) for each in self._branches])
-        sent = mine.unflatten(1, (world, width)).transpose(0, 1).reshape(-1)
+        sent = torch.stack([each.value.view(world, width) for each in self._branches], 1).flatten()
         received = sent.new_empty(sum(len(each) for each in held) * width)
         torch.distributed.all_to_all_single(
             received, sent, [len(each) * width for each in held], [len(held[rank]) * width] * world
         )
         places = [place for held_by_one in held for place in held_by_one]
         slices = (Branch(*place, value) for place, value in zip(places, received.split(width), strict=True))
-        return self.engine.gathered(joined(grown(slices)))[:length]
+        return self.engine.gathered(joined(grown(slices)))
 
 
 def _places(count: int, world: int, rank: int) -> list[tuple[int, int]]:
