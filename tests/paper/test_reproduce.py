@@ -1,7 +1,13 @@
-"""Runs of an experiment become jobs, as many at a time as allowed; what is complete or busy is left alone."""
+"""Runs of an experiment become jobs, as many at a time as allowed; what is complete or busy is left alone.
+
+No SLURM cluster is at hand: executables of the names of its commands stand in for it and run jobs as processes here.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,3 +87,92 @@ def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, monkeyp
     monkeypatch.setattr(reproduce, "find_spec", lambda name: None)
     with pytest.raises(HandfulError, match=r"pip install 'handful\[slurm\]'"):
         reproduce.train_on("slurm", [], Options(out=tmp_path), print)
+
+
+SLURM = {
+    "sbatch": """#!/bin/bash
+cd "$(dirname "$0")"
+[ -e refuse ] && { echo "sbatch: error: Batch job submission failed: Invalid account" >&2; exit 1; }
+number=$((1000 + $(ls -d job-* 2>/dev/null | wc -l))); mkdir job-$number; cp "$1" job-$number/script
+export SLURM_JOB_ID=$number SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0
+export SLURM_JOB_NODELIST=here
+(bash job-$number/script > job-$number/log 2>&1; echo $? > job-$number/code) > /dev/null 2>&1 &
+echo "Submitted batch job $number"
+""",
+    "srun": """#!/bin/bash
+while [[ "$1" == --* ]]; do case "$1" in
+    --output) out="$2"; shift 2;; --error) err="$2"; shift 2;; *) shift;;
+esac; done
+for name in out err; do value="${!name//%j/$SLURM_JOB_ID}"; declare $name="${value//%t/0}"; done
+exec "$@" > "$out" 2> "$err"
+""",
+    "sacct": """#!/bin/bash
+cd "$(dirname "$0")"; echo "JobID|State|NodeList"
+for job in job-*; do
+    if [ ! -e $job/code ]; then state=RUNNING
+    elif [ "$(cat $job/code)" = 0 ]; then state=COMPLETED; else state=FAILED; fi
+    echo "${job#job-}|$state|here"
+done
+""",
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Path:
+    """A folder with the commands of SLURM that submitit calls; jobs run at once, as processes of this machine."""
+    pytest.importorskip("submitit")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in SLURM.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def submit(root: Path, out: Path, *commands: Path) -> subprocess.CompletedProcess[str]:
+    words = ["table1", "--only", "cifar-fs/r2d2-64C", "--width", "32C", "--episodes", "6", "--validate-every", "3"]
+    words += ["--test-episodes", "10", "--threads", "1", "--out", str(out), "--on", "slurm"]
+    path = os.pathsep.join([*map(str, commands), os.environ["PATH"]])
+    return subprocess.run(
+        [sys.executable, "-m", "handful", "reproduce", *words],
+        env={**os.environ, "HANDFUL_DATA": str(root), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.slow
+def test_a_grid_is_trained_by_jobs_of_a_stand_in_for_slurm(small_root: Path, slurm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grid"
+    done = submit(small_root, out, slurm)
+    assert done.returncode == 0, done.stderr
+    assert "job 1000" in done.stdout + done.stderr
+    assert (slurm / "job-1000" / "code").read_text() == "0\n"
+    script = (slurm / "job-1000" / "script").read_text()
+    assert "#SBATCH --cpus-per-task=1" in script
+    assert f"#SBATCH --time={24 * 60}" in script
+    (run,) = (out / "runs").iterdir()
+    assert len((run / "log.jsonl").read_text().splitlines()) == 6
+    again = submit(small_root, out, slurm)  # all is complete: nothing to submit
+    assert again.returncode == 0, again.stderr
+    assert not (slurm / "job-1001").exists()
+
+
+@pytest.mark.slow
+def test_a_job_that_slurm_refuses_is_one_clear_line(small_root: Path, slurm: Path, tmp_path: Path) -> None:
+    (slurm / "refuse").touch()
+    done = submit(small_root, tmp_path / "grid", slurm)
+    assert done.returncode == 2
+    assert "could not be submitted to slurm" in done.stderr
+    assert "Invalid account" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_machine_without_slurm_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HandfulError, match=r"no SLURM here: sbatch, srun, sacct cannot be found"):
+        reproduce.train_on("slurm", [], Options(out=tmp_path / "out"), print)
+    assert not (tmp_path / "out").exists()

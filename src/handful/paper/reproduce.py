@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from handful import data
@@ -221,7 +222,13 @@ def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
     at_once = _at_once(on)
     if find_spec("submitit") is None:
         raise HandfulError("--on needs submitit: pip install 'handful[slurm]'.")
+    if on == "slurm" and (absent := [each for each in ("sbatch", "srun", "sacct") if which(each) is None]):
+        raise HandfulError(
+            f"There is no SLURM here: {', '.join(absent)} cannot be found. Submit from a machine of the cluster, or "
+            f"use --on local:N."
+        )
     import submitit
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     executor = submitit.AutoExecutor(options.out / "jobs", cluster="slurm" if on == "slurm" else "local")
     executor.update_parameters(timeout_min=int(options.minutes) or MINUTES, name="handful", cpus_per_task=1)
@@ -231,7 +238,13 @@ def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
     while waiting or running:
         while waiting and len(running) < at_once:
             job = waiting.pop(0)
-            running.append((job, executor.submit(train_alone, job, 60 * options.minutes, options.until)))
+            try:
+                running.append((job, executor.submit(train_alone, job, 60 * options.minutes, options.until)))
+            except (FailedJobError, FailedSubmissionError) as error:
+                raise HandfulError(
+                    f"{job} could not be submitted to {on}: {str(error).strip().splitlines()[-1]}. Jobs that were "
+                    f"submitted before keep running; the same command goes on later."
+                ) from error
             say(f"{job}: job {running[-1][1].job_id}")
         time.sleep(POLL)
         for job, submitted in [each for each in running if each[1].done()]:
