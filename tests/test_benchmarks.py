@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import scale
 from benchmarks.contest import Contestant, Ratio, Setting, Times, compete, ratio, readable
 from benchmarks.growth import exponent
 from benchmarks.record import earlier, text
@@ -91,3 +93,16 @@ def test_results_come_back_from_their_file_for_the_same_setting_and_versions_alo
     assert earlier(path, SETTING, {"torch": "3"}) is None
     assert earlier(path, replace(SETTING, threads=2), {"torch": "2"}) is None
     assert earlier(tmp_path / "none.json", SETTING, {"torch": "2"}) is None
+
+
+def test_the_page_on_scale_is_that_of_its_record(tmp_path: Path) -> None:
+    scale.page(json.loads(scale.RECORD.read_text()), tmp_path)
+    assert (tmp_path / scale.PAGE).read_text() == (scale.HERE / scale.PAGE).read_text()
+    assert (tmp_path / "scale-fit.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_examples_made_on_the_fly_are_the_same_at_every_reading() -> None:
+    data = scale.Synthetic(5000, 8, 3)
+    first, again = data.read(2), data.read(2)
+    assert (first.features == again.features).all()
+    assert [len(data.read(number).codes) for number in range(len(data))] == [2048, 2048, 904]
