@@ -19,7 +19,7 @@ from handful.classifier.answers import ScoreEstimate
 from handful.classifier.distributed import GROUP, LinearClassifier, cluster, fit, load_linear, predict_shards
 from handful.classifier.heads import LinearMap
 from handful.classifier.shards import INDEX, Block, FeatureShards, write_index, write_shard
-from handful.errors import CheckpointError, HandfulError, InvalidOptionError
+from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 
 pytest.importorskip("distributed", reason="Dask is an optional package")
@@ -98,6 +98,15 @@ def test_the_fit_equals_that_of_one_machine_to_rounding(balance: bool) -> None:
     expected = alone.predict_proba(queries)
     np.testing.assert_allclose(many.predict_proba(queries), expected, atol=0.05)  # for the other scale
     assert (many.predict_proba(queries).argmax(1) == expected.argmax(1)).all()
+
+
+def test_classes_of_one_example_each_are_refused_in_words() -> None:
+    class Single(Drawn):
+        def read(self, number: int) -> Block:
+            return Block(np.eye(WAY, WIDTH), np.arange(WAY))
+
+    with pytest.raises(NotEnoughClassesError, match="No class has two examples"):
+        fit(Single(1), Here())
 
 
 @pytest.mark.slow

@@ -170,6 +170,11 @@ def fit(
     counts = moments.y_sum.numpy()
     if way < 2 or (counts == 0).any():
         raise NotEnoughClassesError(f"Each of at least two classes needs examples, but {way} have {counts.min():g}.")
+    if counts.max() < 2:
+        raise NotEnoughClassesError(
+            "No class has two examples, so none can be held out to choose lambda and the scale. Add examples, or fit "
+            "without --scheduler."
+        )
     ridge = _Ridge.of(moments, origin, balance)
     held_out = ridge.rotated(sample)
     strength = ridge.chosen_lam(held_out) if lam == "auto" else float(lam)
