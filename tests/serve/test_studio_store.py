@@ -134,6 +134,7 @@ DAMAGE = [
     "UPDATE facts SET value = x'ff00' WHERE key = 'format'",
     "UPDATE facts SET value = '[1]' WHERE key = 'name'",
     "INSERT INTO facts VALUES ('cursor', '\"x\"')",
+    "INSERT INTO facts VALUES ('cursor', '9223372036854775808')",
     "INSERT INTO facts VALUES ('class/x', '[]')",
     f"INSERT INTO facts VALUES ('item/{ITEM}', '5')",
     f"INSERT INTO facts VALUES ('item/{ITEM}', '{{}}')",

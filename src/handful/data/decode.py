@@ -96,7 +96,7 @@ def upright(data: bytes, decoding: Decoding) -> Image.Image:
     except UnidentifiedImageError as error:
         raise DataError("cannot be read as an image: its format is unknown or it is damaged") from error
     except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
-        raise DataError(f"cannot be read as an image: {error}") from error
+        raise DataError(f"cannot be read as an image: {' '.join(str(error).split())}") from error
 
 
 _formats = formats()

@@ -64,7 +64,7 @@ class Project:
             self._connection = self._opened()
             with self._reading():
                 self.facts = self._checked_facts()
-        except (sqlite3.DatabaseError, HandfulError) as error:
+        except (sqlite3.DatabaseError, UnicodeError, HandfulError) as error:  # some damage sqlite3 cannot even word
             self._stack.close()
             if isinstance(error, HandfulError):
                 self._connection.close()
@@ -203,7 +203,8 @@ class Project:
         found = from_json(int, facts.get("format", FORMAT), "format")
         if found > FORMAT:
             raise NewerFormatError(f"The project {self.folder} has format {found}; update handful to open it.")
-        from_json(int, facts.get("cursor", 0), "cursor")
+        if not 0 <= from_json(int, facts.get("cursor", 0), "cursor") < 2**62:
+            raise ValueError(f"its history is at step {facts['cursor']}")
         for name in ("name", "embedding", "source", "import"):
             from_json(str, facts.get(name, ""), name)
         for key, value in facts.items():
