@@ -57,7 +57,7 @@ def report(rows: Mapping[str, Sequence[Row]], gains: Mapping[str, Sequence[float
 
 
 def _some(rows: Sequence[Row], uneven: bool) -> list[Row]:
-    return [row for row in rows if (row["shot"] == 0) == uneven]
+    return [row for row in rows if (row["shot"] == 0) == uneven and "accuracy" in row]
 
 
 def _accuracies(rows: Mapping[str, Sequence[Row]]) -> str:
@@ -93,7 +93,7 @@ def _unknown(rows: Mapping[str, Sequence[Row]]) -> list[list[str]]:
         "nearest": "AUROC, nearest example",
     }
     lines = [
-        [title, *(f"{np.mean([row['auroc'][name] for row in some]):.3f}" for some in rows.values())]
+        [title, *(f"{np.mean([row['auroc'][name] for row in some if 'auroc' in row]):.3f}" for some in rows.values())]
         for name, title in names.items()
     ]
     for name, title in (("rejected", "known queries rejected at 5%"), ("detected", "unknown queries rejected there")):

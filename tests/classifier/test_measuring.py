@@ -6,19 +6,25 @@ import numpy as np
 import pytest
 
 from benchmarks import estimator
-from benchmarks.own_images import measure, peers, suggestion_gain, tasks
+from benchmarks.own_images import honesty, measure, peers, suggestion_gain, tasks
 from benchmarks.own_images_report import OURS, report
+from handful import FewShotClassifier
 
 
 @pytest.mark.slow
 def test_tasks_are_measured_and_reported() -> None:
     rng = np.random.default_rng(0)
     family = [rng.normal(size=12) + 0.8 * rng.normal(size=(24, 12)) for _ in range(20)]
-    rows = [{"shot": shot, **measure(task)} for shot, task in tasks([family], 1, seed=0)]
-    again = [{"shot": shot, **measure(task)} for shot, task in tasks([family], 1, seed=0)]
+    rows = [{"shot": shot, **measure(task)} for shot, task in tasks([family], 0, 1, seed=0)]
+    again = [{"shot": shot, **measure(task)} for shot, task in tasks([family], 0, 1, seed=0)]
     assert rows == again
+    more = [
+        {"shot": shot, **honesty(FewShotClassifier().fit(task.examples, task.labels), task)}
+        for shot, task in tasks([family], 1, 2, seed=0)
+    ]
+    assert not {row["truth"] for row in more} <= {row["truth"] for row in rows}
     gains = [suggestion_gain([family], [0, number]) for number in range(2)]
-    text = report({"one": rows, "two": rows}, {"one": gains, "two": gains}, "python -m this")
+    text = report({"one": [*rows, *more], "two": rows}, {"one": gains, "two": gains}, "python -m this")
     assert all(f"| {name} |" in text for name in peers())
     mean = np.mean([row["accuracy"][OURS] for row in rows if row["shot"]])
     assert f"| {OURS} | {100 * mean:.1f} | {100 * mean:.1f} |" in text
@@ -26,7 +32,7 @@ def test_tasks_are_measured_and_reported() -> None:
 
 def test_tasks_have_the_sizes_that_they_promise() -> None:
     family = [np.full((24, 3), float(c)) for c in range(24)]
-    for shot, task in tasks([family], 4, seed=3):
+    for shot, task in tasks([family], 0, 4, seed=3):
         assert 5 <= len(task.shots) <= 20
         assert set(task.shots) <= ({shot} if shot else set(range(1, 11)))
         assert np.bincount(task.labels).tolist() == list(task.shots)

@@ -1,4 +1,4 @@
-"""The choice of lambda: the best of the grid by refits."""
+"""The choice of lambda, the best of the grid by refits, and the scale before any evidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.linear_model import Ridge
 
 from handful.classifier.inputs import Matrix
-from handful.classifier.selection import choose_lam, size_of
+from handful.classifier.selection import USUAL_VARIETY, choose_lam, size_of, usual_scale, variety
 
 
 def test_the_chosen_lambda_is_the_best_of_the_grid_by_refits() -> None:
@@ -25,3 +25,19 @@ def test_the_chosen_lambda_is_the_best_of_the_grid_by_refits() -> None:
     chosen, size = choose_lam(X, Y, loss), size_of(X)
     assert min((chosen / 10**0.5, chosen, chosen * 10**0.5), key=press) == chosen
     assert 1e-4 * size < chosen < 1e2 * size
+
+
+def test_scores_of_images_that_look_alike_are_trusted_less() -> None:
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(20, 50))
+    varied = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    alike = directions + 10
+    alike /= np.linalg.norm(alike, axis=1, keepdims=True)
+    scores, labels = np.eye(5).repeat(4, 0), np.arange(5).repeat(4)
+    usual = usual_scale(scores, labels)
+    assert usual_scale(scores, labels, variety(alike)) < usual < usual_scale(scores, labels, variety(varied))
+
+
+def test_where_features_lie_says_nothing_unless_they_have_length_one() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 50))
+    assert variety(X) == variety(X + 1e6) == USUAL_VARIETY

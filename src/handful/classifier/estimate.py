@@ -20,15 +20,17 @@ from handful.classifier.answers import (
 )
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
-from handful.classifier.selection import probabilities, surprise, usual_scale
+from handful.classifier.selection import probabilities, surprise
 
 LOGITS = np.linspace(-6, 9, 301)
 """The logits of the accuracy at one shot that are weighed against each other."""
-USUAL_LOGIT, LOGIT_SPREAD = 1.1, 0.9
-"""Mean and standard deviation of that logit at 10 classes before any evidence. These and the next two were chosen on
-development classes of mini-ImageNet, CIFAR-FS and Omniglot, as MISLABELLED below was (`results/own-images.md`)."""
-PER_CLASSES, PER_SHOTS = 0.8, 0.6
+USUAL_LOGIT, LOGIT_SPREAD = 1.2, 0.9
+"""Mean and standard deviation of that logit at 10 classes before any evidence. These and the next three were chosen on
+development classes, as MISLABELLED below was (`results/own-images.md`)."""
+PER_CLASSES, PER_SHOTS = 0.4, 0.6
 """What a factor e of classes takes from the logit, and a factor e of shots adds to it."""
+PER_SHOTS_SPREAD = 0.3
+"""The standard deviation of PER_SHOTS over tasks: the fewer the shots, the more is inferred from one shot less."""
 DIVERSITY = 0.08
 """How much the rates of classes differ: the share of a rate's variance p (1 - p) that lies between classes."""
 
@@ -68,30 +70,36 @@ def credit(state: State) -> Matrix:
 
 
 def score_estimate(state: State) -> ScoreEstimate:
-    """The accuracy on new images, all classes equally frequent.
-
-    The accuracy of a class with k images is taken to be expit(a + PER_SHOTS ln k), with one unknown a for the task. An
-    example that is held out leaves its class k - 1 images, so its result speaks of k - 1, and that of classes with
-    many images says what to expect of those with one. Near duplicates count as one image.
-    """
+    """The accuracy on new images, all classes equally frequent. Near duplicates count as one image."""
     right, tested, shots = rates(state)
     if state.alike:
         way = len(shots)
         return ScoreEstimate(1 / way, 1 / way, 1 / way, 0, state.head.exact, way, 1e9)
-    way = len(shots)
-    log_weights = -surprise((LOGITS - USUAL_LOGIT + PER_CLASSES * np.log(way / 10)) / LOGIT_SPREAD)
-    seen = tested > 0
+    mean, weight = inferred_accuracy(right, tested, shots)
+    low, high = (float(scipy.special.betaincinv(mean * weight, (1 - mean) * weight, t)) for t in (TAIL, 1 - TAIL))
+    untested = int((tested == 0).sum())
+    return ScoreEstimate(mean, low, high, len(state.held_out), state.head.exact, untested, weight)
+
+
+def inferred_accuracy(right: Matrix, tested: Matrix, shots: Matrix) -> tuple[float, float]:
+    """The mean accuracy over classes, and the number of independent tests that would say as much.
+
+    The accuracy of a class with k images is taken to be expit(a + PER_SHOTS ln k), with one unknown a for the task. An
+    example that is held out leaves its class k - 1 images, so its result speaks of k - 1, and that of classes with
+    many images says what to expect of those with one.
+    """
+    way, seen = len(shots), tested > 0
+    log_weights = -0.5 * np.square((LOGITS - USUAL_LOGIT + PER_CLASSES * np.log(way / 10)) / LOGIT_SPREAD)
     p = scipy.special.expit(LOGITS[:, None] + PER_SHOTS * np.log(np.maximum(shots[seen] - 1, 1)))
     log_weights += (right[seen] * np.log(p) + (tested[seen] - right[seen]) * np.log1p(-p)).sum(1)
     weights = scipy.special.softmax(log_weights)
     expected = scipy.special.expit(LOGITS[:, None] + PER_SHOTS * np.log(shots))  # (logits, way)
-    mean = float(weights @ expected.mean(1))
-    by_class = weights @ expected
+    mean, by_class = float(weights @ expected.mean(1)), weights @ expected
     between = DIVERSITY * by_class * (1 - by_class) / (1 + tested * DIVERSITY / (1 - DIVERSITY))
-    variance = float(weights @ np.square(expected.mean(1) - mean) + between.sum() / way**2)
-    size = mean * (1 - mean) / variance - 1
-    low, high = (float(scipy.special.betaincinv(mean * size, (1 - mean) * size, tail)) for tail in (TAIL, 1 - TAIL))
-    return ScoreEstimate(mean, low, high, len(state.held_out), state.head.exact, int((~seen).sum()), size)
+    step = np.log(shots / np.maximum(shots - 1, 1))  # from what was tested to what is estimated
+    slope = PER_SHOTS_SPREAD * float((by_class * (1 - by_class) * step).mean())
+    variance = float(weights @ np.square(expected.mean(1) - mean) + between.sum() / way**2) + slope**2
+    return mean, mean * (1 - mean) / variance - 1
 
 
 def rates(state: State) -> tuple[Matrix, Matrix, Matrix]:
@@ -170,7 +178,7 @@ def label_doubts(state: State) -> Matrix:
     """
     held, way = state.held_out, len(state.classes)
     scores, codes = state.held_out_scores[held], state.codes[held]
-    usual = usual_scale(state.head.scores(state.features), state.codes)
+    usual = state.usual_scale
     own = np.stack([probabilities(scores, usual * np.exp(s))[np.arange(len(held)), codes] for s in STEPS])
     share = MISLABELLED[:, None, None]
     wrong = share * (1 - own) / (way - 1)  # (shares, scales, n)

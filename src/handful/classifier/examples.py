@@ -28,7 +28,7 @@ from handful.classifier.heads import (
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.classifier.novelty import foreignness
 from handful.classifier.prior import Prior, PriorHead, choose_weight
-from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, size_of, usual_scale
+from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, size_of, usual_scale, variety
 from handful.errors import InvalidOptionError, NotEnoughClassesError
 from handful.solvers.factor import RidgeFactor, ridge_factor
 
@@ -143,6 +143,11 @@ class State:
     def held_out_scores(self) -> Matrix:
         """Scores of each example by a fit without its group (n, way); -inf for a class that has no other example."""
         return self.head.held_out(self.groups)
+
+    @cached_property
+    def usual_scale(self) -> float:
+        """The scale of the scores before any evidence."""
+        return usual_scale(self.head.scores(self.features), self.codes, variety(self.features + self.origin))
 
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is, by its predictive variance and its best ridge score."""
@@ -289,9 +294,8 @@ def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
 
 def _calibrated(state: State) -> State:
     held = state.held_out
-    usual = usual_scale(state.head.scores(state.features), state.codes)
     weights = 1 / state.group_sizes[held]  # a group of near duplicates counts as one example
-    calibration = calibrate(state.held_out_scores[held], state.codes[held], usual, weights=weights)
+    calibration = calibrate(state.held_out_scores[held], state.codes[held], state.usual_scale, weights=weights)
     return replace(state, scale=calibration.scale, loss=calibration.loss)
 
 

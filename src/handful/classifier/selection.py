@@ -20,16 +20,21 @@ USUAL_LAM, LAM_SPREAD = 10**-0.25, 0.25
 """The multiple before any evidence, and the standard deviation of its decimal logarithm; from validation classes
 of CIFAR-FS and Omniglot."""
 
-SCALE_SPREAD = 0.2
+SCALE_SPREAD = 0.3
 """The width of the prior of the scale's logarithm. It keeps a few held-out examples that are all
 right from making every probability 1."""
 RIDGE_SCALE = 4.0
 """The scale of ridge scores before any evidence where there is no fit yet: while lambda is chosen."""
-MARGIN, MARGIN_SLOPE = 13.5, -0.15
+MARGIN, MARGIN_SLOPE = 12.0, -0.2
 """Scale times the mean margin of the fit to the examples, before any evidence: MARGIN shots ** MARGIN_SLOPE.
 
-The best scale varies by a factor of 3 over tasks of one shot; times the margin it varies by a fifth, over drawn
-characters, tiny pictures and photographs, and for all learners alike."""
+The best scale varies by a factor of 3 over tasks of one shot; times the margin it varies by a fifth within most sets,
+over drawn characters, tiny pictures and photographs, and for all learners alike."""
+USUAL_VARIETY, LEAST_VARIETY = 0.55, 0.25
+"""The usual mean squared distance from the mean of features of length 1, and the least that is made use of.
+
+Where all images look alike it is smaller, and scores are less to be trusted: MARGIN is multiplied by the root of its
+ratio to the usual. These constants were chosen on development classes (`results/own-images.md`)."""
 LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)
 
 
@@ -65,12 +70,19 @@ def surprise(distance: Any) -> Any:
     return 2 * np.log1p(np.square(distance) / 3)
 
 
-def usual_scale(scores: Matrix, labels: Labels) -> float:
+def variety(features: Matrix) -> float:
+    """How much images differ: the size of features of length 1, and the usual value for all other features."""
+    if not np.allclose(np.square(features).sum(1), 1, atol=1e-3):
+        return USUAL_VARIETY
+    return max(size_of(features), LEAST_VARIETY)
+
+
+def usual_scale(scores: Matrix, labels: Labels, variety: float = USUAL_VARIETY) -> float:
     """The scale before any evidence, from the scores of the fit for its own examples (n, way)."""
     own = scores[np.arange(len(labels)), labels]
     mean = float((own - scores.mean(1)).mean())
-    shots = len(labels) / scores.shape[1]
-    return float(np.clip(MARGIN * shots**MARGIN_SLOPE / max(mean, 1e-9), math.exp(LOWEST), math.exp(HIGHEST)))
+    margin = MARGIN * (len(labels) / scores.shape[1]) ** MARGIN_SLOPE * math.sqrt(variety / USUAL_VARIETY)
+    return float(np.clip(margin / max(mean, 1e-9), math.exp(LOWEST), math.exp(HIGHEST)))
 
 
 def probabilities(scores: Matrix, scale: float) -> Matrix:
