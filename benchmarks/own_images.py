@@ -205,7 +205,7 @@ def main() -> None:
         rows[name] += [
             {"shot": shot, **honesty(FewShotClassifier().fit(task.examples, task.labels), task)} for shot, task in drawn
         ]
-        gains[name] = [suggestion_gain(families, [options.seed, 77, number]) for number in range(3 * options.tasks)]
+        gains[name] = [suggestion_gain(families, [options.seed, 77, number]) for number in range(2 * stop)]
         given = f"--tasks {options.tasks} --more {options.more} --seed {options.seed}"
         command = f"python -m benchmarks.own_images PHOTOGRAPHS {given}"
         facts = {"command": command, "tasks": rows, "suggestion_gains": gains}

@@ -15,7 +15,7 @@ from handful.classifier.answers import ScoreEstimate
 from handful.classifier.estimate import credit
 from handful.classifier.examples import State
 from handful.classifier.inputs import Labels, Matrix
-from handful.classifier.novelty import rejection_threshold
+from handful.classifier.selection import rejection_threshold
 from handful.errors import InvalidOptionError
 
 

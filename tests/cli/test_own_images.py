@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tyro
+from PIL import Image
 
 from handful.classifier import FewShotClassifier
 from handful.cli import predict as predicting
@@ -83,6 +84,17 @@ def test_fit_writes_a_classifier_and_says_how_good_it_is(handful: Handful, folde
     assert handful("fit", folder, "-o", target, "--force", "--no-thumbnails", "--lam", "0.5")[0] == 0
     assert not FewShotClassifier.load(target).has_thumbnails_
     assert FewShotClassifier.load(target).lam_ == 0.5
+
+
+def test_fit_says_which_images_it_counts_once(handful: Handful, folder: Path, tmp_path: Path) -> None:
+    first = next(iter(sorted((folder / "circle").iterdir())))
+    copy, brighter = folder / "circle" / "zz-copy.png", folder / "circle" / "zz-brighter.png"
+    copy.write_bytes(first.read_bytes())
+    Image.open(first).convert("L").point(lambda grey: min(255, grey + 2)).save(brighter)
+    code, out = handful("fit", folder, "-o", tmp_path / "out.handful")
+    assert code == 0
+    assert f"1 image left out as an exact copy of another, for example {copy}" in out
+    assert f"nearly alike, tested together, for example {first} and {brighter}" in out
 
 
 def test_predict_prints_a_line_an_image(handful: Handful, file: Path, new: Path) -> None:

@@ -18,7 +18,7 @@ from handful.classifier.answers import Answer, Choice, Estimate, Example, Learnt
 from handful.classifier.cache import cache_folder, purge
 from handful.classifier.duplicates import new_rows
 from handful.classifier.embedder import AnyEmbedder, candidates, choose_embedder
-from handful.classifier.estimate import estimate, score_estimate
+from handful.classifier.estimate import Explanation, estimate, explain, nearest, score_estimate, suggest
 from handful.classifier.estimator import Estimator, require_fitted
 from handful.classifier.examples import (
     Lam,
@@ -32,7 +32,6 @@ from handful.classifier.examples import (
     rows_of_label,
     uniform_labels,
 )
-from handful.classifier.explain import Explanation, explain, nearest, suggest
 from handful.classifier.features import Embedded, embed
 from handful.classifier.file import read_file, write_file
 from handful.classifier.inputs import (
@@ -45,10 +44,9 @@ from handful.classifier.inputs import (
     labelled_pictures,
     pictures,
 )
-from handful.classifier.novelty import rejection_threshold
 from handful.classifier.onnx import export
 from handful.classifier.prior import prior_from
-from handful.classifier.selection import probabilities
+from handful.classifier.selection import probabilities, rejection_threshold
 from handful.errors import InvalidOptionError, NotEnoughImagesError
 
 _GUARD = threading.Lock()

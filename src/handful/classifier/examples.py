@@ -26,9 +26,8 @@ from handful.classifier.heads import (
     ridge_map,
 )
 from handful.classifier.inputs import Labels, Matrix, pictures
-from handful.classifier.novelty import foreignness
 from handful.classifier.prior import Prior, PriorHead, choose_weight
-from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, size_of, usual_scale, variety
+from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, foreignness, size_of, usual_scale, variety
 from handful.errors import InvalidOptionError, NotEnoughClassesError
 from handful.solvers.factor import RidgeFactor, ridge_factor
 

@@ -103,6 +103,12 @@ class Fit:
         print(textwrap.fill(f"Classes: {counts}", 100, subsequent_indent="  ", break_on_hyphens=False))
         images = count_of(len(clf.labels_), "image")
         print(f"{self.out}: {count_of(len(clf.classes_), 'class')}, {images}, embedding {clf.embedding_}")
+        copies = clf.learnt_.repeated
+        if copies:
+            print(f"{count_of(len(copies), 'image')} left out as an exact copy of another, for example {copies[0]}")
+        if estimate.duplicates:
+            alike, first = sum(len(each.indices) for each in estimate.duplicates), estimate.duplicates[0].names
+            print(f"{count_of(alike, 'image')} nearly alike, tested together, for example {first[0]} and {first[1]}")
         print(f"Accuracy: {estimate.score}")
         if estimate.doubtful:
             most = estimate.doubtful[0]

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from handful.classifier.answers import ScoreEstimate
-from handful.classifier.estimate import estimate
+from handful.classifier.estimate import estimate, nearest, suggest
 from handful.classifier.examples import Options, Source, State, fit_state
-from handful.classifier.explain import nearest, suggest
 from handful.classifier.inputs import Matrix
-from handful.classifier.novelty import rejection_threshold
-from handful.classifier.selection import probabilities
+from handful.classifier.selection import probabilities, rejection_threshold
 from handful.errors import NotEnoughClassesError
 
 SORTED = 60
