@@ -20,7 +20,8 @@ class FRN(BaseLearner):
 
     Both error and H need second moments alone: |Q - magnitude Q H|^2 = <Q^T Q, M> with M = (I - magnitude H)^2. So a
     query costs one d x d product per class, whatever the number of shots, and classes may have different numbers of
-    them. The authors also pre-train, and penalise classes whose maps overlap; neither is part of the learner.
+    them. The authors pre-train, and penalise classes whose maps overlap; neither is part of the learner. From random
+    weights, `scale` = 10 learns sooner than their start at 1.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def modern() -> dict[str, NamedRecipe]:
         "cifar-fs/r2d2-64C/modern": ridge,
         "cifar-fs/lrd2-5steps-64C/modern": _cifar(logistic("cifar-fs", 5, "64C", "modern")),
         "cifar-fs/protonet-64C/modern": replace(ridge, learner="protonet", options={"learn_scale": True, "scale": 0.1}),
-        "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={}),
+        "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={"scale": 10.0}),
         "cifar-fs/r2d2-64C/modern-sgd": replace(ridge, augment=("crop", "flip", "jitter"), plan=_SGD),
         "omniglot/r2d2-64C/modern": replace(
             characters,
@@ -115,7 +115,7 @@ QUICK = {
     "matching-fce": Quick("matching", {"context": True}, rate=1e-3),
     "siamese": Quick("siamese", {"hidden": 512}),
     "relation": Quick("relation", {"channels": 32, "average": True}, way=5, per_step=4, episodes=16_000),
-    "frn": Quick("frn"),
+    "frn": Quick("frn", {"scale": 10.0}),
     "gnn": Quick("gnn", {**_FIVE, "hidden": 48}, way=5, per_step=4, episodes=16_000),
     "snail": Quick("snail", {**_FIVE, "width": 64}, way=5, rate=1e-3, per_step=8, episodes=20_000),
     "maml": Quick(
