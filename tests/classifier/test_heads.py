@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from handful.classifier.heads import MAKERS, Head, balanced, held_out_shares, maker
+from handful.classifier.heads import MAKERS, Head, RidgeHead, balanced, held_out_shares, maker
 from handful.classifier.inputs import Matrix
 from handful.errors import InvalidOptionError
 from handful.solvers.factor import ridge_factor
@@ -24,7 +24,7 @@ def problem(features: int) -> tuple[Matrix, Matrix]:
 
 
 def fitted(learner: str, X: Matrix, targets: Matrix, balance: bool = True) -> Head:
-    return maker(learner).fit(ridge_factor(torch.from_numpy(X), LAM), targets, LAM, balance)
+    return maker(learner).fit(RidgeHead(ridge_factor(torch.from_numpy(X), LAM), targets, balance), LAM)
 
 
 @every_learner
@@ -33,6 +33,7 @@ def test_a_head_learns_clusters(learner: str, features: int) -> None:
     X, targets = problem(features)
     head = fitted(learner, X, targets)
     assert (head.scores(X).argmax(1) == targets.argmax(1)).all()
+    np.testing.assert_allclose(head.fitted(), head.scores(X), atol=1e-9)
 
 
 @every_learner

@@ -95,7 +95,7 @@ def test_both_forms_agree_on_slack_variance_and_covariance(n: int, e: int, bias:
     dual, primal = both_forms(normal(n, e), 0.7, bias)
     queries, rows = normal(7, e, seed=2), torch.tensor([0, 1])
     torch.testing.assert_close(dual.slack, primal.slack, **EXACT)
-    torch.testing.assert_close(dual.residual_operator(rows), primal.residual_operator(rows), **EXACT)
+    torch.testing.assert_close(dual.residual_columns(rows), primal.residual_columns(rows), **EXACT)
     torch.testing.assert_close(dual.variances(queries), primal.variances(queries), **EXACT)
     for factor in (dual, primal):
         covariance = factor.covariance(queries)
@@ -140,6 +140,31 @@ def test_groups_of_one_are_leave_one_out() -> None:
         X, Y = normal(n, e), normal(n, 3, seed=1)
         factor = ridge_factor(X, 0.3)
         torch.testing.assert_close(factor.leave_group_out(Y, torch.arange(n)), factor.leave_one_out(Y), **CLOSE)
+
+
+@BIAS
+@pytest.mark.parametrize(("n", "e"), [(40, 60), (60, 12)])
+def test_slack_that_is_known_follows_updates_as_a_new_factor_has_it(n: int, e: int, bias: bool) -> None:
+    X, more = normal(n, e), normal(1, e, seed=3)
+    factor = ridge_factor(X, 0.7, bias)
+    assert len(factor.slack) == n
+    updated = factor.add(more).remove([7])
+    assert "slack" in updated.__dict__  # not computed again from L
+    fresh = ridge_factor(torch.cat([without_rows(X, [7]), more]), 0.7, bias)
+    torch.testing.assert_close(updated.slack, fresh.slack, **CLOSE)
+
+
+@BIAS
+@pytest.mark.parametrize(("n", "e"), [(40, 60), (60, 12)])
+def test_residuals_follow_targets_that_change_and_rows_that_go(n: int, e: int, bias: bool) -> None:
+    X, Y, rows = normal(n, e), normal(n, 3, seed=1), [3, 30]
+    factor = ridge_factor(X, 0.7, bias)
+    changed = Y.index_fill(0, torch.tensor(rows), 2.0)
+    moved = factor.moved_residuals(factor.residuals(Y), rows, changed)
+    torch.testing.assert_close(moved, factor.residuals(changed), **CLOSE)
+    left = factor.moved_residuals(factor.residuals(Y), rows)
+    expected = ridge_factor(without_rows(X, rows), 0.7, bias).residuals(without_rows(Y, rows))
+    torch.testing.assert_close(without_rows(left, rows), expected, **CLOSE)
 
 
 def test_leaving_all_examples_out_is_refused() -> None:

@@ -61,12 +61,12 @@ def new_rows(
     return rows
 
 
-def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_]) -> Labels:
+def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_], limit: float | None = None) -> Labels:
     """A number for each example, the same for near duplicates of one class: closer than a share of the usual distance.
 
-    Of examples that were given as features, only equal ones are duplicates.
+    Of examples that were given as features, only equal ones are duplicates. `limit` is that of `near_limit`, if known.
     """
-    limit = _limit(features[images], codes[images]) if images.sum() > 2 else 0.0
+    limit = near_limit(features, codes, images) if limit is None else limit
     groups = np.empty(len(codes), dtype=np.int64)
     for code in np.unique(codes):
         rows = np.flatnonzero(codes == code)
@@ -95,10 +95,12 @@ def _first_of_group(features: Matrix, images: NDArray[np.bool_], limit: float) -
     return first
 
 
-def _limit(features: Matrix, codes: Labels) -> float:
+def near_limit(features: Matrix, codes: Labels, images: NDArray[np.bool_]) -> float:
     """The squared distance of near duplicates; of classes with fewer than three images, nothing is known within."""
-    step = -(-len(features) // SAMPLE)
-    features, codes = features[::step], codes[::step]
+    if images.sum() <= 2:
+        return 0.0
+    step = -(-int(images.sum()) // SAMPLE)
+    features, codes = features[images][::step], codes[images][::step]
     squares, above = _squared_distances(features, features), np.triu(np.ones((len(codes), len(codes)), dtype=bool), 1)
     several = np.bincount(codes)[codes] > 2
     within = above & (codes[:, None] == codes) & several

@@ -14,17 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from handful.classifier.duplicates import duplicate_groups
-from handful.classifier.heads import (
-    Head,
-    LinearMap,
-    balanced,
-    held_out_shares,
-    maker,
-    observed,
-    ridge_held_out,
-    ridge_map,
-)
+from handful.classifier.duplicates import duplicate_groups, near_limit
+from handful.classifier.heads import Head, RidgeHead, balanced, held_out_shares, maker, observed
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.classifier.prior import Prior, PriorHead, choose_weight
 from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, foreignness, size_of, usual_scale, variety
@@ -70,8 +61,10 @@ class State:
     factor: RidgeFactor
     head_lam: float
     scale: float
+    near: float
+    """The squared distance below which images of one class are near duplicates."""
     tuned_at: int
-    """The number of examples for which lambda and scale were chosen."""
+    """The number of examples for which lambda, scale and the distance of near duplicates were chosen."""
     loss: float = 0.0
     """What leave-one-out costs at this lambda and scale, in nats."""
     version: int = 1
@@ -106,13 +99,16 @@ class State:
     @cached_property
     def alike(self) -> bool:
         """Whether all examples have the same features, up to rounding."""
-        size = float(np.square(self.features + self.origin).sum(1).max())
-        return bool(np.square(self.features - self.features[0]).sum(1).max() <= 1e-13 * size)
+        blocks = (self.features[start : start + 64] for start in range(0, len(self.codes), 64))
+        return not any(  # the first block tells, as a rule
+            (np.square(each - self.features[0]).sum(1) > 1e-13 * np.square(each + self.origin).sum(1).max()).any()
+            for each in blocks
+        )
 
     @cached_property
     def groups(self) -> Labels:
         """The number of each example's group of near duplicates of its class, which are held out together."""
-        return duplicate_groups(self.features, self.codes, _are_images(self.sources))
+        return duplicate_groups(self.features, self.codes, _are_images(self.sources), self.near)
 
     @cached_property
     def group_sizes(self) -> NDArray[np.intp]:
@@ -126,9 +122,14 @@ class State:
         return np.flatnonzero(self.counts[self.codes] > self.group_sizes)
 
     @cached_property
+    def ridge(self) -> RidgeHead:
+        """Ridge regression on the examples: by it, what is unknown is recognised, whatever the learner."""
+        return RidgeHead(self.factor, self.targets, self.options.balance)
+
+    @cached_property
     def head(self) -> Head:
         """What answers queries."""
-        head = maker(self.options.learner).fit(self.factor, self.targets, self.head_lam, self.options.balance)
+        head = maker(self.options.learner).fit(self.ridge, self.head_lam)
         prior = self.options.prior
         if prior is None or not self.prior_weight:
             return head
@@ -146,28 +147,24 @@ class State:
     @cached_property
     def usual_scale(self) -> float:
         """The scale of the scores before any evidence."""
-        return usual_scale(self.head.scores(self.features), self.codes, variety(self.features + self.origin))
+        return usual_scale(self.head.fitted(), self.codes, variety(self.features + self.origin))
 
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is, by its predictive variance and its best ridge score."""
         centred = features - self.origin
-        scores = balanced(self._ridge_map(centred), self.counts / self.counts.sum())
+        scores = balanced(self.ridge.map(centred), self.counts / self.counts.sum())
         return self._foreignness(self.factor.variances(torch.from_numpy(centred)), scores)
 
     @cached_property
     def held_out_unknown_scores(self) -> Matrix:
         """The same for each example that can be held out, by a fit without its group."""
-        scores = ridge_held_out(self.factor, self.targets, self.groups)
+        scores = self.ridge.predicted_without(self.groups)
         variances = self.factor.leave_group_out_variances(torch.from_numpy(self.groups))
         return self._foreignness(variances, balanced(scores, held_out_shares(self.targets, self.groups)))[self.held_out]
 
     def _foreignness(self, variances: Tensor, scores: Matrix) -> Matrix:
         best = scores.max(1) / np.sqrt(len(self.classes))
         return foreignness(variances.numpy() / self._size, best)
-
-    @cached_property
-    def _ridge_map(self) -> LinearMap:
-        return ridge_map(self.factor, self.targets)
 
     @cached_property
     def _size(self) -> float:
@@ -177,29 +174,52 @@ class State:
         """With more examples, of classes old or new."""
         classes, codes = coded(joined_labels(self.labels, labels))
         factor = self.factor.add(torch.from_numpy(features - self.origin))
-        return self._changed(classes, codes, (*self.sources, *sources), factor)
+        known, new = self._known(classes), range(len(self.codes), len(codes))
+        if known is not None:
+            known = np.vstack([known, np.zeros((len(labels), len(classes)))])
+        return self._changed(classes, codes, (*self.sources, *sources), factor, known, new)
 
     def remove(self, index: Sequence[int]) -> State:
         """Without some examples; a class goes with its last one."""
         kept = np.delete(np.arange(len(self.codes)), list(index))
-        classes, codes = coded(self.classes[self.codes[kept]])
-        return self._changed(classes, codes, tuple(self.sources[i] for i in kept), self.factor.remove(index))
+        classes, codes = coded(self.labels[kept])
+        known = self._known(classes)
+        if known is not None:
+            known = self.factor.moved_residuals(torch.from_numpy(known), index).numpy()[kept]
+        sources = tuple(self.sources[i] for i in kept)
+        return self._changed(classes, codes, sources, self.factor.remove(index), known, ())
 
     def relabel(self, index: Sequence[int], label: Any) -> State:
         """With another label for some examples; the factor stays, because it depends on the features only."""
         changed = joined_labels(self.labels, np.array([label]))
         changed[list(index)] = changed[-1]
         classes, codes = coded(changed[:-1])
-        return self._changed(classes, codes, self.sources, self.factor)
+        return self._changed(classes, codes, self.sources, self.factor, self._known(classes), index)
 
-    def _changed(self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor) -> State:
+    def _known(self, classes: NDArray[Any]) -> Matrix | None:
+        """The residuals of ridge regression with the columns of other classes; None if nobody has asked for them yet."""
+        if "residuals" not in self.ridge.__dict__:
+            return None
+        residuals, stay = np.zeros((len(self.codes), len(classes))), np.isin(self.classes, classes)
+        residuals[:, np.searchsorted(classes, self.classes[stay])] = self.ridge.residuals[:, stay]
+        return residuals
+
+    def _changed(
+        self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor,
+        known: Matrix | None, moved: Sequence[int],
+    ) -> State:  # fmt: skip
+        """`known` are the residuals before some examples moved to their class."""
         state = State(
-            self.options, classes, codes, sources, self.origin, factor, self.head_lam, self.scale, self.tuned_at,
-            version=self.version + 1, prior_weight=self.prior_weight,
+            self.options, classes, codes, sources, self.origin, factor, self.head_lam, self.scale, self.near,
+            self.tuned_at, version=self.version + 1, prior_weight=self.prior_weight,
         )  # fmt: skip
         n = len(codes)
-        due = n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at
-        return state.retuned() if due else state
+        if n <= self.options.tune_limit or not 0.8 * self.tuned_at <= n <= 1.25 * self.tuned_at:
+            return state.retuned()
+        if known is not None:
+            before, targets = torch.from_numpy(known), torch.from_numpy(state.targets)
+            state.ridge.__dict__["residuals"] = factor.moved_residuals(before, moved, targets).numpy()
+        return state
 
     def retuned(self) -> State:
         """The state of a fresh fit to the same examples, with lambda and scale chosen again."""
@@ -214,14 +234,16 @@ def fit_state(
     classes, codes = coded(labels)
     origin = features.mean(0)
     centred, targets = features - origin, np.eye(len(classes))[codes]
+    images = _are_images(sources)
+    near = near_limit(centred, codes, images)
     given = options.lam if options.learner == "ridge" else "auto"
     if given == "auto":
-        once = np.unique(duplicate_groups(centred, codes, _are_images(sources)), return_index=True)[1]
+        once = np.unique(duplicate_groups(centred, codes, images, near), return_index=True)[1]
         lam = _ridge_lam(options, centred[once], targets[once], codes[once])
     else:
         lam = _positive(given)
     factor = ridge_factor(torch.from_numpy(centred), lam)
-    state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, len(codes), version=version)
+    state = State(options, classes, codes, tuple(sources), origin, factor, lam, 1.0, near, len(codes), version=version)
     if options.prior is not None:
         weight = choose_weight(state.head, options.prior.weights(classes), state.groups)
         state = replace(state, prior_weight=weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from handful import __version__
+from handful.classifier.duplicates import near_limit
 from handful.classifier.embedder import (
     PACKAGED,
     AnyEmbedder,
@@ -25,6 +26,7 @@ from handful.classifier.embedder import (
 )
 from handful.classifier.examples import Options, Source, State
 from handful.classifier.heads import maker
+from handful.classifier.inputs import Labels, Matrix
 from handful.classifier.prior import Prior
 from handful.embeddings.preprocessing import preprocessing_from_json
 from handful.errors import CheckpointError, DataError, HandfulError, InvalidOptionError, NewerFormatError
@@ -74,6 +76,7 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         "lam": float(state.factor.lam),
         "head_lam": state.head_lam,
         "scale": state.scale,
+        "near": state.near,
         "tuned_at": state.tuned_at,
         "version": state.version,
         "prior_labels": None if prior is None else prior.labels.tolist(),
@@ -142,7 +145,8 @@ def _state(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> State:
     sources = _sources(tensors, facts, len(codes))
     return State(
         options, classes, codes.astype(np.int64), sources, origin, factor, numbers["head_lam"], numbers["scale"],
-        int(facts["tuned_at"]), version=int(facts.get("version", 1)), prior_weight=_prior_weight(facts),
+        _near(facts, features, codes, sources), int(facts["tuned_at"]), version=int(facts.get("version", 1)),
+        prior_weight=_prior_weight(facts),
     )  # fmt: skip
 
 
@@ -181,6 +185,16 @@ def _require_shapes(features: NDArray[Any], origin: NDArray[Any], codes: NDArray
         raise ValueError(f"it has {n:,} examples of {len(classes):,} classes, {n * len(classes):,} pairs of the two")
     if sorted(set(codes.tolist())) != list(range(len(classes))):
         raise ValueError("its examples do not belong to its classes")
+
+
+def _near(facts: Mapping[str, Any], features: Matrix, codes: Labels, sources: Sequence[Source]) -> float:
+    """The distance of near duplicates; files of 0.1 do not say."""
+    if "near" not in facts:
+        return near_limit(features, codes, np.array([bool(source.name) for source in sources]))
+    near = float(facts["near"])
+    if not (np.isfinite(near) and near >= 0):
+        raise ValueError(f"the distance of near duplicates must be 0 or more, but is {near}")
+    return near
 
 
 def _sources(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], n: int) -> tuple[Source, ...]:

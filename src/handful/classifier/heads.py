@@ -43,12 +43,6 @@ def ridge_map(factor: RidgeFactor, targets: Matrix) -> LinearMap:
     return LinearMap(found.weights.numpy(), found.bias.numpy())
 
 
-def ridge_held_out(factor: RidgeFactor, targets: Matrix, groups: Labels) -> Matrix:
-    """What ridge regression predicts for each example by a fit without its group (n, way)."""
-    predictions: Matrix = factor.leave_group_out(torch.from_numpy(targets), torch.from_numpy(groups)).numpy()
-    return predictions
-
-
 def balanced(predictions: Matrix, shares: Matrix) -> Matrix:
     """Scores by which a class with few examples is not disadvantaged: (f - share) / sqrt(share).
 
@@ -67,11 +61,10 @@ def observed(predictions: Matrix, shares: Matrix) -> Matrix:
 
 
 def held_out_shares(targets: Matrix, groups: Labels) -> Matrix:
-    """For each example, the shares of the classes among the examples outside its group (n, way)."""
-    inside = np.zeros((groups.max() + 1, targets.shape[1]))
-    np.add.at(inside, groups, targets)
-    left = (targets.sum(0) - inside)[groups]
-    shares: Matrix = left / np.maximum(left.sum(1, keepdims=True), 1)
+    """For each example, the shares of the classes outside its group (n, way); a group is of one class."""
+    sizes = np.bincount(groups)[groups]
+    left = targets.sum(0) - targets * sizes[:, None]
+    shares: Matrix = left / np.maximum(len(targets) - sizes, 1)[:, None]
     return shares
 
 
@@ -95,6 +88,10 @@ class Head(ABC):
         """Scores of queries, (q, e) -> (q, way)."""
 
     @abstractmethod
+    def fitted(self) -> Matrix:
+        """Scores of the examples themselves (n, way)."""
+
+    @abstractmethod
     def linear(self) -> LinearMap:
         """The scores as one linear map of the features, up to a constant that all classes of a query share."""
 
@@ -114,9 +111,25 @@ class RidgeHead(Head):
         """Weights and bias, so that a query costs one product."""
         return ridge_map(self.factor, self.targets)
 
+    @cached_property
+    def residuals(self) -> Matrix:
+        """Targets less predictions (n, way)."""
+        residuals: Matrix = self.factor.residuals(torch.from_numpy(self.targets)).numpy()
+        return residuals
+
+    def predicted_without(self, groups: Labels) -> Matrix:
+        """What a fit without its group predicts for each example (n, way), before the classes are balanced."""
+        left = self.factor.residuals_without(torch.from_numpy(self.residuals), torch.from_numpy(groups))
+        predictions: Matrix = self.targets - left.numpy()
+        return predictions
+
     def scores(self, features: Matrix) -> Matrix:
         """By the linear map."""
         return self._scored(self.map(features), self.targets.mean(0))
+
+    def fitted(self) -> Matrix:
+        """From the residuals, with no product of features."""
+        return self._scored(self.targets - self.residuals, self.targets.mean(0))
 
     def linear(self) -> LinearMap:
         """The scores are linear in the predictions, class by class."""
@@ -127,7 +140,7 @@ class RidgeHead(Head):
 
     def held_out(self, groups: Labels) -> Matrix:
         """Exact, from the factor."""
-        return self._scored(ridge_held_out(self.factor, self.targets, groups), held_out_shares(self.targets, groups))
+        return self._scored(self.predicted_without(groups), held_out_shares(self.targets, groups))
 
     def _scored(self, predictions: Matrix, shares: Matrix) -> Matrix:
         return (balanced if self.balance else observed)(predictions, shares)
@@ -148,6 +161,10 @@ class PrototypeHead(Head):
         squares = np.square(features).sum(1)[:, None] - 2 * features @ self.means.T + np.square(self.means).sum(1)
         scores: Matrix = -squares / (2 * self._size)
         return scores
+
+    def fitted(self) -> Matrix:
+        """Like those of any query."""
+        return self.scores(self.features)
 
     def linear(self) -> LinearMap:
         """The square of the query is the constant that all classes share."""
@@ -200,6 +217,10 @@ class LikelihoodHead(Head):
     def scores(self, features: Matrix) -> Matrix:
         """Logits."""
         return self.linear()(features)
+
+    def fitted(self) -> Matrix:
+        """Like those of any query."""
+        return self.scores(self.features)
 
     def linear(self) -> LinearMap:
         """The logits, less the logarithms of the shares if balanced."""
@@ -270,8 +291,8 @@ class SoftmaxHead(LikelihoodHead):
         return probabilities
 
 
-FitHead = Callable[[RidgeFactor, Matrix, float, bool], Head]
-"""From factor, one-hot targets, lambda and balance."""
+FitHead = Callable[[RidgeHead, float], Head]
+"""From the ridge regression on the same examples, which every classifier has, and lambda."""
 LIKELIHOOD_GRID = (0.1, 0.3, 1.0)
 
 
@@ -284,10 +305,14 @@ class HeadMaker:
 
 
 MAKERS: Mapping[str, HeadMaker] = {
-    "ridge": HeadMaker(lambda factor, targets, lam, balance: RidgeHead(factor, targets, balance)),
-    "logistic": HeadMaker(LogisticHead, LIKELIHOOD_GRID),
-    "softmax": HeadMaker(SoftmaxHead, LIKELIHOOD_GRID),
-    "prototypes": HeadMaker(lambda factor, targets, lam, balance: PrototypeHead(factor, targets)),
+    "ridge": HeadMaker(lambda ridge, lam: ridge),
+    "logistic": HeadMaker(
+        lambda ridge, lam: LogisticHead(ridge.factor, ridge.targets, lam, ridge.balance), LIKELIHOOD_GRID
+    ),
+    "softmax": HeadMaker(
+        lambda ridge, lam: SoftmaxHead(ridge.factor, ridge.targets, lam, ridge.balance), LIKELIHOOD_GRID
+    ),
+    "prototypes": HeadMaker(lambda ridge, lam: PrototypeHead(ridge.factor, ridge.targets)),
 }
 
 

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from handful.classifier.heads import Head, LinearMap, ridge_held_out, ridge_map
+from handful.classifier.heads import Head, LinearMap, ridge_map
 from handful.classifier.inputs import Labels, Matrix
 from handful.classifier.selection import RIDGE_SCALE, calibrate, size_of
 from handful.errors import InvalidOptionError
@@ -93,12 +94,17 @@ class PriorHead(Head):
 
     def held_out_shift(self, groups: Labels) -> Matrix:
         """What it adds to the scores of each example by a fit without its group."""
-        scores: Matrix = self.features @ self.P
-        return scores - ridge_held_out(self.factor, scores, groups)
+        scores = torch.from_numpy(self.features @ self.P)
+        shift: Matrix = self.factor.residuals_without(self.factor.residuals(scores), torch.from_numpy(groups)).numpy()
+        return shift
 
     def scores(self, features: Matrix) -> Matrix:
         """Those of ridge regression and the shift."""
         return self.ridge.scores(features) + self.shift(features)
+
+    def fitted(self) -> Matrix:
+        """Like those of any query."""
+        return self.scores(self.features)
 
     def linear(self) -> LinearMap:
         """The sum of two linear maps."""

@@ -40,7 +40,12 @@ LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)
 
 def size_of(features: Matrix) -> float:
     """The mean squared distance of an example from the mean: the unit in which lambdas and variances are given."""
-    return float(np.square(features - features.mean(0)).sum(1).mean()) or 1.0
+    mean = features.mean(0)
+    square = float(np.einsum("ij,ij->", features, features)) / len(features)
+    size = square - float(mean @ mean)
+    if size < 1e-3 * square:  # far from the origin the difference would lose digits
+        size = float(np.square(features - mean).sum(1).mean())
+    return size or 1.0
 
 
 def prior_cost(multiple: float, usual: float = USUAL_LAM, spread: float = LAM_SPREAD) -> float:

@@ -112,6 +112,10 @@ def without(L: Tensor, row: int) -> Tensor:
     return shrunk
 
 
+ROWS = 64
+"""Rows of a factor that are updated at once: few enough to stay in the processor's cache."""
+
+
 def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
     """The factor of L L^T + sign v v^T, at quadratic cost and with no loop.
 
@@ -127,8 +131,13 @@ def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
             f"Taking out a rank-one term leaves no positive definite matrix (1 - |p|^2 = {float(rho.min()):.3g})."
         )
     before = torch.cat([torch.ones_like(rho[..., :1]), rho[..., :-1]], -1)
-    later = (v.unsqueeze(-1) - (L * p).cumsum(-1)).tril(-1)
-    return torch.addcmul(L * (rho / before).sqrt(), later, sign * p / (rho * before).sqrt())
+    grown, weights = (rho / before).sqrt(), sign * p / (rho * before).sqrt()
+    parts = []
+    for start in range(0, L.shape[-1], ROWS):
+        rows, part = L[..., start : start + ROWS, :], v[..., start : start + ROWS, None]
+        later = (part - (rows * p).cumsum(-1)).tril(start - 1)
+        parts.append(torch.addcmul(rows * grown, later, weights))
+    return torch.cat(parts, -2)
 
 
 def _require_sound(S: Tensor, B: Tensor) -> None:

@@ -8,7 +8,7 @@ without it), takes leading batch dimensions, and can be differentiated.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Literal
@@ -68,8 +68,12 @@ class RidgeFactor(ABC):
         """Predictive variance of each query (..., q), in units of the kernel, if this is a Gaussian process."""
 
     @abstractmethod
-    def residual_operator(self, rows: Tensor) -> Tensor:
-        """The block of I - H that belongs to these rows, where H is the hat matrix: predictions = H targets."""
+    def residuals(self, Y: Tensor) -> Tensor:
+        """What the fit leaves of targets (..., n, o): (I - H) Y, where H is the hat matrix: predictions = H targets."""
+
+    @abstractmethod
+    def residual_columns(self, rows: Tensor) -> Tensor:
+        """The columns of I - H that belong to these rows (..., n, r), at a cost quadratic in the size of the factor."""
 
     @property
     @abstractmethod
@@ -89,8 +93,15 @@ class RidgeFactor(ABC):
         """With more examples at the end: a row and a column appended to the factor, or a rank-one update, for each."""
         rows = rows.to(self.X)
         X = torch.cat([self.X, rows], -2)
-        many = self.form == "primal" and REFACTOR_SHARE * rows.shape[-2] > self.L.shape[-1]
-        return ridge_factor(X, self.lam, self.bias) if many or _form(X) != self.form else self._with_rows(X, rows)
+        many = REFACTOR_SHARE * rows.shape[-2] > self.L.shape[-1]
+        if (many and self.form == "primal") or _form(X) != self.form:
+            return ridge_factor(X, self.lam, self.bias)
+        grown = self._with_rows(X, rows)
+        if "slack" in self.__dict__ and not many:
+            new = torch.arange(self.X.shape[-2], X.shape[-2], device=X.device)
+            before = torch.cat([self.slack, torch.zeros_like(rows[..., 0])], -1)
+            grown.__dict__["slack"] = before + grown._slack_taken(new)
+        return grown
 
     def remove(self, index: Sequence[int]) -> RidgeFactor:
         """Without the examples at these positions."""
@@ -100,7 +111,20 @@ class RidgeFactor(ABC):
         many = REFACTOR_SHARE * len(rows) > self.L.shape[-1]
         if many or _form(X) != self.form:
             return ridge_factor(X, self.lam, self.bias)
-        return self._without_rows(X, sorted(rows, reverse=True))
+        shrunk = self._without_rows(X, sorted(rows, reverse=True))
+        if "slack" in self.__dict__:
+            gone = torch.tensor(sorted(rows), dtype=torch.int64, device=X.device)
+            shrunk.__dict__["slack"] = (self.slack - self._slack_taken(gone))[..., kept]
+        return shrunk
+
+    def _slack_taken(self, rows: Tensor) -> Tensor:
+        """What each example's slack loses when these are taken out (..., n): the diagonal of R_G R_GG^-1 R_G^T.
+
+        So that slack which is known already follows an update at quadratic cost; computed from L it is cubic.
+        """
+        columns = self.residual_columns(rows)
+        shares: Tensor = torch.linalg.solve(columns[..., rows, :], columns.mT)
+        return (columns * shares.mT).sum(-1)
 
     def merge(self, other: RidgeFactor) -> RidgeFactor:
         """With the examples of another factor of the same lambda; `Moments` merge without the examples themselves."""
@@ -112,7 +136,7 @@ class RidgeFactor(ABC):
         """What a fit on all other examples predicts for each (..., n, o): y_i - (y_i - f_i) / (1 - leverage_i)."""
         self._require_rest(1)
         Y = Y.to(self.X)
-        return held_out(Y, Y - self.solve(Y)(self.X), self.slack.unsqueeze(-1))
+        return held_out(Y, self.residuals(Y), self.slack.unsqueeze(-1))
 
     def leave_one_out_variances(self) -> Tensor:
         """The predictive variance of each example under a fit on all others: lam leverage_i / (1 - leverage_i)."""
@@ -125,27 +149,48 @@ class RidgeFactor(ABC):
         a division for a group of one.
         """
         Y = Y.to(self.X)
-        return Y - self.residuals_without(Y - self.solve(Y)(self.X), groups)
+        return Y - self.residuals_without(self.residuals(Y), groups)
 
     def residuals_without(self, residuals: Tensor, groups: Tensor) -> Tensor:
         """The residuals (..., n, o) of each example without its group, from those of the fit with all."""
         self._require_rest(1)
         found = residuals / self.slack.unsqueeze(-1)
-        numbers, sizes = torch.unique(groups, return_counts=True)
-        for number in numbers[sizes > 1]:
-            rows = torch.nonzero(groups == number).squeeze(-1)
+        for rows, block in self._blocks(groups):
             self._require_rest(len(rows))
-            found[..., rows, :] = torch.linalg.solve(self.residual_operator(rows), residuals[..., rows, :])
+            found[..., rows, :] = torch.linalg.solve(block, residuals[..., rows, :])
         return found
+
+    def moved_residuals(self, residuals: Tensor, rows: Sequence[int], Y: Tensor | None = None) -> Tensor:
+        """Residuals (..., n, o) after the targets of some rows have become those of Y, or the rows were taken out.
+
+        Both add a combination of the columns of these rows: the one after which their own residuals are those of Y, or
+        0 without them. So it costs one column per row instead of a solution for all targets.
+        """
+        if not len(rows):
+            return residuals
+        index = torch.as_tensor(list(rows), dtype=torch.int64, device=residuals.device)
+        columns = self.residual_columns(index)
+        wanted = 0.0 if Y is None else columns.mT @ Y.to(self.X)
+        shares: Tensor = torch.linalg.solve(columns[..., index, :], wanted - residuals[..., index, :])
+        return residuals + columns @ shares
 
     def leave_group_out_variances(self, groups: Tensor) -> Tensor:
         """The predictive variance of each example under a fit without its group: lam ((I - H)_GG^-1 - I)_ii."""
         found = 1 / self.slack
-        numbers, sizes = torch.unique(groups, return_counts=True)
-        for number in numbers[sizes > 1]:
-            rows = torch.nonzero(groups == number).squeeze(-1)
-            found[..., rows] = torch.linalg.inv(self.residual_operator(rows)).diagonal(dim1=-2, dim2=-1)
+        for rows, block in self._blocks(groups):
+            found[..., rows] = torch.linalg.inv(block).diagonal(dim1=-2, dim2=-1)
         return self.lam.unsqueeze(-1) * (found - 1).clamp_min(0)
+
+    def _blocks(self, groups: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The rows of each group of several examples, with their block of I - H."""
+        _, numbers, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
+        inside = torch.nonzero(sizes[numbers] > 1).squeeze(-1)
+        if not len(inside):
+            return
+        columns, numbers = self.residual_columns(inside), numbers[inside]
+        for number in numbers.unique():
+            mine = torch.nonzero(numbers == number).squeeze(-1)
+            yield inside[mine], columns[..., inside[mine], :][..., mine]
 
     def _require_rest(self, left_out: int) -> None:
         if self.X.shape[-2] <= left_out and self.bias:
@@ -201,24 +246,27 @@ class _Dual(RidgeFactor):
     def _total(self) -> Tensor:
         return self._ones.sum(-2, keepdim=True) if self.bias else torch.ones_like(self.L[..., :1, :1])
 
-    @cached_property
-    def _root(self) -> Tensor:
-        """L^-1, so that M is its transpose times itself."""
-        return solve_lower(self.L, torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device))
-
     def solve(self, Y: Tensor) -> LinearMap:
+        A, bias = self._coefficients(Y)
+        return LinearMap(self.X.mT @ A, bias.squeeze(-2))
+
+    def residuals(self, Y: Tensor) -> Tensor:
+        return self.lam[..., None, None] * self._coefficients(Y)[0]  # K A + 1 b = Y - lam A, so X is not needed
+
+    def _coefficients(self, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """A (..., n, o) and b (..., 1, o)."""
         Y = Y.to(self.X)
-        bias = self._ones.mT @ Y / self._total  # (..., 1, o)
-        return LinearMap(self.X.mT @ solve_cholesky(self.L, Y - bias), bias.squeeze(-2))
+        bias = self._ones.mT @ Y / self._total
+        return solve_cholesky(self.L, Y - bias), bias
 
     @cached_property
     def slack(self) -> Tensor:
-        diagonal = self._root.square().sum(-2)
+        root = solve_lower(self.L, torch.eye(self.L.shape[-1], dtype=self.L.dtype, device=self.L.device))
+        diagonal = root.square().sum(-2)
         return self.lam.unsqueeze(-1) * (diagonal - (self._ones.square() / self._total).squeeze(-1))
 
-    def residual_operator(self, rows: Tensor) -> Tensor:
-        root, ones = self._root[..., rows], self._ones[..., rows, :]
-        return self.lam[..., None, None] * (root.mT @ root - ones @ ones.mT / self._total)
+    def residual_columns(self, rows: Tensor) -> Tensor:
+        return self.residuals(_unit_columns(self.X, rows))
 
     def variances(self, queries: Tensor) -> Tensor:
         queries = queries.to(self.X)
@@ -251,21 +299,20 @@ class _Primal(RidgeFactor):
 
     form = "primal"
 
-    @cached_property
-    def _half(self) -> Tensor:
-        """L^-1 X~^T, so that H is its transpose times itself."""
-        return solve_lower(self.L, self._extended(self.X).mT)
-
     def solve(self, Y: Tensor) -> LinearMap:
         return _linear_map(solve_cholesky(self.L, self._extended(self.X).mT @ Y.to(self.X)), self.bias)
 
     @cached_property
     def slack(self) -> Tensor:
-        return 1 - self._half.square().sum(-2)
+        half = solve_lower(self.L, self._extended(self.X).mT)  # H is its transpose times itself
+        return 1 - half.square().sum(-2)
 
-    def residual_operator(self, rows: Tensor) -> Tensor:
-        half = self._half[..., rows]
-        return torch.eye(len(rows), dtype=half.dtype, device=half.device) - half.mT @ half
+    def residuals(self, Y: Tensor) -> Tensor:
+        return Y.to(self.X) - self.solve(Y)(self.X)
+
+    def residual_columns(self, rows: Tensor) -> Tensor:
+        X = self._extended(self.X)
+        return _unit_columns(X, rows) - X @ solve_cholesky(self.L, X[..., rows, :].mT)
 
     def variances(self, queries: Tensor) -> Tensor:
         half = solve_lower(self.L, self._extended(queries.to(self.X)).mT)
@@ -387,6 +434,14 @@ def _gram(X: Tensor) -> Tensor:
         return X @ X.mT
     rows = X.detach().numpy()
     return torch.from_numpy(rows @ rows.T)
+
+
+def _unit_columns(X: Tensor, rows: Tensor) -> Tensor:
+    """The columns of the identity that belong to these rows (..., n, r)."""
+    n = X.shape[-2]
+    columns = torch.zeros(n, len(rows), dtype=X.dtype, device=X.device)
+    columns[rows, torch.arange(len(rows), device=X.device)] = 1
+    return columns.expand(*X.shape[:-2], n, len(rows))
 
 
 def _shifted(S: Tensor, lam: Tensor) -> Tensor:
