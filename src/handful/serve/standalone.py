@@ -1,76 +1,124 @@
-"""A classifier as one HTML file that works anywhere, without a server: a small network in a few lines of JavaScript."""
+"""A classifier as one HTML file that works anywhere, without a server: the network in a few lines of JavaScript."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from handful.classifier.embedder import AnyEmbedder, Embedder
+from handful.classifier.embedder import AnyEmbedder, Embedder, torch_network
 from handful.classifier.estimate import score_estimate
 from handful.classifier.examples import State
 from handful.embeddings.conv4 import Conv4
+from handful.embeddings.efficientnet import EfficientNetLite, InvertedResidual
 from handful.errors import InvalidOptionError
 
 PAGE = Path(__file__).parent / "static" / "standalone.html"
-LARGEST = 2_000_000
-"""Weights of a network that a page may carry: 8 MB, and a second per image."""
+LARGEST = 12_000_000
+"""Weights that a page may carry: at two bytes each it has 32 MB then, and needs some seconds per image."""
 
 
 def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
-    """The page; only the paper's four-layer networks with batch norm are small and simple enough for it."""
-    conv4 = _conv4(embedder)
-    blocks = [_layer(block) for block in conv4.blocks] if conv4 is not None else []
-    size = 0 if conv4 is None else sum(each.numel() for each in conv4.parameters())
-    if conv4 is None or not all(blocks) or size > LARGEST or not isinstance(embedder, Embedder):
+    """The page, for the paper's four-layer networks with batch norm and for EfficientNet-Lite, alone or joined."""
+    parts = [_part(each) for each in embedder.parts]
+    if not all(parts) or sum(_size(each) for each in embedder.parts) > LARGEST:
         raise InvalidOptionError(
-            f"The embedding '{embedder.name}' is too large for a page of its own. Take the .handful or the ONNX file, "
-            f"or switch to the embedding for drawings."
+            f"A page of its own cannot run the embedding '{embedder.name}': it knows the networks for drawings and "
+            f"photographs that come with handful. Take the .handful or the ONNX file, or switch to one of those."
         )
     head, score = state.head.linear(), score_estimate(state)
     weights = state.scale * head.weights
     model = {
         "name": name,
         "classes": [str(label) for label in state.classes],
-        "preprocessing": embedder.preprocessing.as_json(),
-        "layers": blocks,
-        "concatenate": conv4.concatenate,
-        "shrink": isinstance(conv4.shrink, nn.MaxPool2d),
+        "parts": parts,
         "weights": _packed(weights),
         "bias": _packed(state.scale * head.bias - state.origin @ weights),
         "accuracy": score.accuracy if score.examples else None,
         "low": score.low if score.examples else None,
         "high": score.high if score.examples else None,
     }
-    text = json.dumps(model).replace("<", "\\u003c")  # so that no name ends the script
+    text = json.dumps(model).replace("<", "\u003c")  # so that no name ends the script
     return PAGE.read_text(encoding="utf-8").replace("MODEL_AS_JSON", text)
 
 
-def _conv4(embedder: AnyEmbedder) -> Conv4 | None:
-    if not isinstance(embedder, Embedder) or not isinstance(embedder.network, nn.Module):
+def _part(embedder: Embedder) -> dict[str, Any] | None:
+    """One network with the preprocessing of its images; None for a kind that the page does not know."""
+    network = torch_network(embedder)
+    modules = [] if network is None else [*network.modules()]
+    four = next((each for each in modules if isinstance(each, Conv4)), None)
+    lite = next((each for each in modules if isinstance(each, EfficientNetLite)), None)
+    layers: list[dict[str, Any] | None] = []
+    if four is not None:
+        layers = [_block(each) for each in four.blocks]
+    elif lite is not None:
+        layers = [*_efficientnet(lite)]
+    if not layers or not all(layers):
         return None
-    return next((each for each in embedder.network.modules() if isinstance(each, Conv4)), None)
+    found = {"preprocessing": embedder.preprocessing.as_json(), "layers": layers}
+    if four is None:
+        return {"network": "EfficientNet-Lite", **found, "half": True}
+    shrink = isinstance(four.shrink, nn.MaxPool2d)
+    return {"network": "four blocks", **found, "concatenate": four.concatenate, "shrink": shrink}
 
 
-def _layer(block: nn.Module) -> dict[str, Any] | None:
+def _size(embedder: Embedder) -> int:
+    network = torch_network(embedder)
+    return 0 if network is None else sum(each.numel() for each in network.parameters())
+
+
+def _block(block: nn.Module) -> dict[str, Any] | None:
     """Convolution, pooling and leak of a block whose norm has been folded away; None for any other block."""
     conv, *rest = [each for each in block.children() if not isinstance(each, nn.Identity | nn.Dropout)]
     match rest:
         case [nn.MaxPool2d() as pool, nn.LeakyReLU() as leaky] if isinstance(conv, nn.Conv2d) and conv.bias is not None:
-            return {
-                "weights": _packed(conv.weight.detach().numpy()),
-                "bias": _packed(conv.bias.detach().numpy()),
-                "filters": conv.out_channels,
-                "stride": int(np.atleast_1d(np.asarray(pool.stride))[0]),
-                "leak": leaky.negative_slope,
-            }
+            stride = int(np.atleast_1d(np.asarray(pool.stride))[0])
+            return {**_convolution(conv, 1, 1, np.float32), "pool": stride, "leak": leaky.negative_slope}
         case _:
             return None
 
 
-def _packed(values: Any) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
+def _efficientnet(network: EfficientNetLite) -> Iterator[dict[str, Any]]:
+    """Its convolutions in order: which are clipped, which end a block, and which add what the block began with."""
+    yield {**_padded(network.stem), "clip": True, "last": True}
+    for block in network.blocks:
+        if isinstance(block, InvertedResidual):
+            for each in [block.expand, block.depthwise] if block.expands else [block.depthwise]:
+                yield {**_padded(each), "clip": True}
+            yield {**_padded(block.project), "skip": block.skips, "last": True}
+    yield {**_padded(network.head), "clip": True}
+
+
+def _padded(layer: nn.Sequential) -> dict[str, Any]:
+    padding, convolution = layer[0], layer[1]
+    if not isinstance(convolution, nn.Conv2d):
+        raise TypeError(f"a layer is padding and a convolution, not a {type(convolution).__name__}")
+    if isinstance(padding, nn.ZeroPad2d):
+        return _convolution(convolution, padding.padding[0], padding.padding[1], np.float16)
+    border = int(convolution.padding[0])
+    return _convolution(convolution, border, border, np.float16)
+
+
+def _convolution(layer: nn.Conv2d, before: int, after: int, precision: type[np.floating[Any]]) -> dict[str, Any]:
+    if layer.bias is None:
+        raise TypeError("the batch norms of the network have to be folded into its convolutions")
+    return {
+        "weights": _packed(layer.weight.detach().numpy(), precision),
+        "bias": _packed(layer.bias.detach().numpy()),
+        "filters": layer.out_channels,
+        "kernel": layer.kernel_size[0],
+        "stride": layer.stride[0],
+        "before": before,
+        "after": after,
+        "groups": layer.groups,
+    }
+
+
+def _packed(values: Any, precision: type[np.floating[Any]] = np.float32) -> str:
+    little = np.dtype(precision).newbyteorder("<")
+    return base64.b64encode(np.ascontiguousarray(values, dtype=little).tobytes()).decode()
