@@ -28,11 +28,13 @@ from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
 from handful.classifier.inputs import pictures
 from handful.serve.decode import pixels_for
+from handful.serve.worker import BATCH
 
 HERE = Path(__file__).resolve().parent
 CLASSES, SHOTS, SIZE = 5, 8, 320
-EACH = 20
+EACH = 32
 """Different images that clients send, so that no cache helps and decoding is real."""
+BARE = f"decoding and the network, batches of {BATCH}"
 
 
 @dataclass(frozen=True)
@@ -93,18 +95,16 @@ def _classifier(folder: Path, embedding: str) -> tuple[Path, list[bytes]]:
 
 
 def _direct(path: Path, images: list[bytes], seconds: float) -> dict[str, float]:
-    """Images per second in this process: the bare network in batches of 32, and FewShotClassifier.answer."""
+    """Images per second in this process: the bare network in batches, and FewShotClassifier.answer."""
     clf = FewShotClassifier.load(path, cache=False)
     assert clf.embedder_ is not None
     (part,) = clf.embedder_.parts
-    batch = (images * 2)[:32]
+    batch = images[:BATCH]
     pixels = np.stack([pixels_for(each, part.preprocessing) for each in pictures(batch)])
     works = {
-        "the network alone, batches of 32": lambda: part(pixels),
-        "decoding and the network, batches of 32": lambda: part(
-            np.stack([pixels_for(each, part.preprocessing) for each in pictures(batch)])
-        ),
-        "`FewShotClassifier.answer`, 32 images at once": lambda: clf.answer(batch),
+        f"the network alone, batches of {BATCH}": lambda: part(pixels),
+        BARE: lambda: part(np.stack([pixels_for(each, part.preprocessing) for each in pictures(batch)])),
+        "`FewShotClassifier.answer`, 32 images at once": lambda: clf.answer(images),
     }
     found = {}
     for name, work in works.items():
@@ -112,7 +112,7 @@ def _direct(path: Path, images: list[bytes], seconds: float) -> dict[str, float]
         begun, count = time.perf_counter(), 0
         while time.perf_counter() - begun < seconds / 3:
             work()
-            count += len(batch)
+            count += len(images) if "answer" in name else len(batch)
         found[name] = count / (time.perf_counter() - begun)
     return found
 
@@ -176,7 +176,7 @@ def _page(
     embedding: str, direct: dict[str, float], loads: list[Load], beyond: Load, memory: list[tuple[int, float]]
 ) -> str:
     busy = os.getloadavg()[0]
-    bare = direct["decoding and the network, batches of 32"]
+    bare = direct[BARE]
     lines = [
         "# The service under load",
         "",

@@ -21,8 +21,8 @@ from handful.classifier.inputs import Matrix
 from handful.errors import HandfulError
 
 T = TypeVar("T")
-BATCH = 32
-"""Images in one pass of the network: larger batches are no faster, and make others wait longer."""
+BATCH = 8
+"""Images in one pass of the network: larger batches leave the processor's cache, are slower, and make others wait."""
 QUEUE = 512
 """Images accepted and not yet answered; more are refused."""
 
