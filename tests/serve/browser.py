@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+
+from handful.classifier.embedder import choose_embedder
+from handful.serve.studio_store import Shelf
 
 CHROMIUM = Path(os.environ.get("HANDFUL_CHROMIUM", "/usr/bin/chromium"))
 FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
@@ -104,3 +108,50 @@ def drop(page: Any, selector: str, files: Sequence[tuple[str, bytes]]) -> None:
     )
     for event in ("dragenter", "dragover", "drop"):
         page.dispatch_event(selector, event, {"dataTransfer": transfer})
+
+
+def drop_paths(page: Any, selector: str, paths: Sequence[Path]) -> None:
+    """Drop files or folders of the disk on an element, through the browser's own drag and drop."""
+    box = page.locator(selector).bounding_box()
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 20}
+        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+
+
+def paste(page: Any, image: bytes) -> None:
+    """Put a PNG file on the clipboard and press Ctrl-V."""
+    page.evaluate(
+        """async (data) => {
+            const type = "image/png", bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+            await navigator.clipboard.write([new ClipboardItem({ [type]: new Blob([bytes], { type }) })]);
+        }""",
+        base64.b64encode(image).decode(),
+    )
+    page.keyboard.press("Control+v")
+
+
+def large_project(projects: Path, classes: int = 50, shots: int = 20) -> str:
+    """A project of many classes whose images have been looked at already; its features are clusters with some noise."""
+    embedding, generator = choose_embedder("characters", ()), np.random.default_rng(0)
+    (features,) = embedding(np.zeros((1, 28, 28, 1), dtype=np.uint8))
+    shelf = Shelf(projects)
+    identity = shelf.create("Fifty classes")
+    project = shelf.open(identity)
+    facts: dict[str, Any] = {"embedding": "characters"}
+    rows = {}
+    for label in range(classes):
+        facts[f"class/class {label:02d}"] = {"n": label}
+        centre = generator.normal(size=len(features))
+        for shot in range(shots):
+            item = f"{label:032x}{shot:032x}"
+            row = centre + generator.normal(size=len(features))
+            rows[item] = row / np.linalg.norm(row)
+            facts[f"item/{item}"] = {"name": f"{shot}.png", "label": f"class {label:02d}", "n": label * shots + shot}
+            picture = drawing(KINDS[label % 3], label)
+            project.keep(item, picture, picture)
+    project.keep_features(embedding.digest, rows)
+    project.settle(facts)
+    project.close()
+    return identity

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.serve.browser import KINDS, NPM, Server, chromium, drawing, drop, serving
+from tests.serve.browser import KINDS, NPM, Server, chromium, drawing, drop, drop_paths, large_project, paste, serving
 
 pytestmark = pytest.mark.slow
 WAIT = 60_000
 """Milliseconds that anything may take on a busy machine."""
+PERMISSIONS = ["camera", "clipboard-read", "clipboard-write"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture
 def page(browser: Any, server: Server) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, permissions=["camera"])
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, permissions=PERMISSIONS)
     found = context.new_page()
     found.set_default_timeout(WAIT)
     requests: list[str] = []
@@ -120,6 +123,119 @@ def test_a_wrong_label_is_outlined_and_moved_with_one_click(page: Any) -> None:
     page.click(".doubts >> text=Move to ring")
     page.wait_for_function("() => document.querySelectorAll('.column[data-class=ring] .thumb').length === 5")
     assert page.locator(".thumb.doubtful").count() == 0
+
+
+def test_a_dropped_folder_of_folders_becomes_classes_and_a_flat_one_joins_a_class(page: Any, tmp_path: Path) -> None:
+    for kind in KINDS:
+        (tmp_path / "signs" / kind / "old").mkdir(parents=True)
+        for number in range(3):
+            place = tmp_path / "signs" / kind / ("old" if number == 2 else "")
+            (place / f"{number}.png").write_bytes(drawing(kind, number))
+    (tmp_path / "signs" / "ring" / "notes.txt").write_text("no image")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "ring.png").write_bytes(drawing("ring", 9))
+    (tmp_path / "loose.png").write_bytes(drawing("cross", 9))
+    new_project(page, "Folders")
+    drop_paths(page, ".welcome", [tmp_path / "signs", tmp_path / "loose.png"])
+    page.wait_for_function("() => document.querySelectorAll('.columns .thumb:not(.waiting)').length === 9")
+    page.wait_for_selector("#accuracy")
+    assert [(each["name"], each["count"]) for each in state(page)["classes"]] == [(kind, 3) for kind in sorted(KINDS)]
+    assert state(page)["unlabelled"] == 1
+    assert page.locator("text=1 file is not an image").count() == 1
+    drop_paths(page, '.column[data-class="ring"] .well', [tmp_path / "more"])
+    page.wait_for_function("() => document.querySelectorAll('.column[data-class=ring] .thumb').length === 4")
+    page.keyboard.press("Control+z")
+    page.wait_for_function("() => document.querySelectorAll('.column[data-class=ring] .thumb').length === 3")
+    page.keyboard.press("Control+z")  # the whole first drop is one step
+    page.wait_for_function("() => document.querySelectorAll('.thumb').length === 0")
+
+
+def test_pasting_goes_to_the_class_the_pile_or_the_tray_under_the_pointer(page: Any) -> None:
+    three_classes(page, "Pasted")
+    page.hover('.column[data-class="cross"] .facts')
+    paste(page, drawing("cross", 30))
+    page.wait_for_function("() => document.querySelectorAll('.column[data-class=cross] .thumb').length === 5")
+    page.hover(".pile h2")
+    paste(page, drawing("zigzag", 31))
+    page.wait_for_selector(".next .thumb")
+    page.hover(".tray h2")
+    paste(page, drawing("ring", 32))
+    page.wait_for_function("() => document.querySelector('#answer')?.textContent.startsWith('ring')")
+    found = state(page)
+    assert [each["count"] for each in found["classes"]] == [4, 5, 4]
+    assert found["unlabelled"] == 1
+
+
+def test_an_update_among_fifty_classes_of_twenty_sends_and_draws_only_what_changed(
+    browser: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = large_project(tmp_path)
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    with serving(tmp_path) as server:
+        page.goto(f"{server.address}/p/{identity}")
+        page.wait_for_selector("#accuracy")
+        page.wait_for_function("() => document.querySelectorAll('.columns .thumb').length === 1000")
+        page.evaluate(WATCH)
+        browser.start_tracing(page, path=tmp_path / "trace.json")
+        updates = []
+        for number in range(5):
+            with page.expect_response("**/do") as waiting:
+                page.focus(f'.column[data-class="class 0{number}"] .thumb')
+                page.keyboard.press("9")
+            updates.append(waiting.value)
+            page.wait_for_function(COUNTED, arg=21 + number)
+        with page.expect_response("**/do") as waiting:
+            page.keyboard.press("Control+z")
+        updates.append(waiting.value)
+        page.wait_for_function(COUNTED, arg=24)
+        browser.stop_tracing()
+        columns, pictures = page.evaluate("[[...window.columns].sort(), window.pictures]")
+        whole = state(page)
+    context.close()
+    for each in updates:
+        body = each.json()
+        assert len(body["items"]) < 50  # of 1000
+        assert len(each.body()) < 30_000
+    assert columns == [*(f"class 0{number}" for number in range(5)), "class 08"]
+    assert pictures <= 12  # each of six moves adds one picture and takes one away
+    assert [each["count"] for each in whole["classes"][:9]] == [19, 19, 19, 19, 20, 20, 20, 20, 24]
+    report(capsys, updates, json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+
+
+COUNTED = """(count) => {
+    const column = document.querySelector('.column[data-class="class 08"]');
+    return column.querySelectorAll(".thumb").length === count;
+}"""
+WATCH = """() => {
+    [window.columns, window.pictures] = [new Set(), 0];
+    new MutationObserver((records) => {
+        for (const { target, addedNodes, removedNodes } of records) {
+            const column = target.closest?.(".column");
+            if (column?.dataset.class) window.columns.add(column.dataset.class);
+            if (target.matches?.(".thumbs")) window.pictures += addedNodes.length + removedNodes.length;
+        }
+    }).observe(document.querySelector(".columns"), { childList: true, subtree: true });
+}"""
+
+
+def report(capsys: pytest.CaptureFixture[str], updates: list[Any], events: list[Any]) -> None:
+    """Print what the trace says of the updates: the numbers in docs/studio.md."""
+    server = [float(each.headers["server-timing"].rpartition("=")[2]) for each in updates]
+    measured = {}
+    for event in events:
+        if event.get("cat") == "blink.user_timing" and event["name"].startswith("handful "):
+            edges = measured.setdefault((event["name"], event.get("id") or event.get("id2", {}).get("local")), {})
+            edges[event["ph"]] = event["ts"] / 1000
+    spans = [(name, edges["e"] - edges["b"]) for (name, _), edges in measured.items() if edges.keys() >= {"b", "e"}]
+    asked = [ms for name, ms in spans if name in ("handful label", "handful undo")]
+    drawn = [ms for name, ms in spans if name.endswith("drawn")]
+    assert len(asked) == len(drawn) == len(updates)
+    parts = {"in the server": server, "until the page is changed": asked, "of that, drawing": drawn}
+    with capsys.disabled():
+        for name, values in parts.items():
+            sys.stdout.write(f"\n{name}: median {statistics.median(values):.1f} ms, longest {max(values):.1f} ms")
 
 
 def test_keys_label_move_delete_and_accept(page: Any) -> None:

@@ -197,7 +197,7 @@ class State:
         return self._changed(classes, codes, self.sources, self.factor, self._known(classes), index)
 
     def _known(self, classes: NDArray[Any]) -> Matrix | None:
-        """The residuals of ridge regression with the columns of other classes; None if nobody has asked for them yet."""
+        """The residuals of ridge regression with the columns of other classes; None if not yet known."""
         if "residuals" not in self.ridge.__dict__:
             return None
         residuals, stay = np.zeros((len(self.codes), len(classes))), np.isin(self.classes, classes)

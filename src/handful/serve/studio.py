@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -151,21 +152,28 @@ class Studio:
 
     async def read(self, request: Request) -> Response:
         """Everything that the page shows."""
-        session = await self.session(request)
-        return JSONResponse(await run_in_threadpool(session.state))
+        session, query = await self.session(request), request.query_params
+        since = query.get("since", "")
+        seen = int(since) if since.isascii() and since.isdigit() else None
+        return JSONResponse(await run_in_threadpool(session.state, query.get("session", ""), seen))
 
     async def act(self, request: Request) -> Response:
-        """One change, and everything that the page shows afterwards."""
+        """One change, and what the page shows differently afterwards; how long it took is in `Server-Timing`."""
         session, body = await self.session(request), await _json(request)
         action = ACTIONS.get(str(body.get("action")))
         if action is None:
             raise InvalidOptionError(f"The action is one of {', '.join(ACTIONS)}.")
 
-        def run() -> Json:
-            action(session, body)
-            return session.state()
+        since = body.get("since")
+        seen = since if isinstance(since, int) else None
 
-        return JSONResponse(await run_in_threadpool(run))
+        def run() -> tuple[Json, float]:
+            began = time.perf_counter()
+            action(session, body)
+            return session.state(str(body.get("session")), seen), time.perf_counter() - began
+
+        state, seconds = await run_in_threadpool(run)
+        return JSONResponse(state, headers={"server-timing": f"update;dur={1000 * seconds:.2f}"})
 
     async def add(self, request: Request) -> Response:
         """Add the image in the body of the request to a class or to the pile."""

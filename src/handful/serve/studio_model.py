@@ -31,7 +31,7 @@ def learnt(state: State | None, labels: Labels, features: Mapping[str, Matrix], 
         return None
     if state is None:
         return _fitted(labels, features, names)
-    known = {source.digest: str(label) for source, label in zip(state.sources, state.labels, strict=True)}
+    known = dict(zip((source.digest for source in state.sources), state.labels.tolist(), strict=True))
     changed = [item for item, label in labels.items() if known.get(item) != label]
     gone = [item for item in known if item not in labels]
     if not changed and not gone:
@@ -51,10 +51,10 @@ def _fitted(labels: Labels, features: Mapping[str, Matrix], names: Labels) -> St
 
 
 def _updated(state: State, labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State:
-    place = {source.digest: row for row, source in enumerate(state.sources)}
+    place, known = {source.digest: row for row, source in enumerate(state.sources)}, state.labels.tolist()
     moved: dict[str, list[int]] = {}
     for item, row in place.items():
-        if item in labels and str(state.labels[row]) != labels[item]:
+        if item in labels and known[row] != labels[item]:
             moved.setdefault(labels[item], []).append(row)
     for label, rows in moved.items():
         state = state.relabel(rows, label)
@@ -161,3 +161,33 @@ def needs_of(state_needs: Mapping[str, str], name: str, count: int, enough: int)
     if name in state_needs:
         return state_needs[name]
     return f"{enough - count} more would help" if count < enough else ""
+
+
+class Page:
+    """The images as the page shows them, each with the revision in which it last changed."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, tuple[int, Json]] = {}
+        self._gone: dict[str, int] = {}
+
+    def turn(self, revision: int, items: Mapping[str, Json]) -> None:
+        """Take over the images of a new revision."""
+        before = self._items
+        self._gone |= dict.fromkeys(before.keys() - items.keys(), revision)
+        for item in self._gone.keys() & items.keys():
+            del self._gone[item]
+        self._items = {
+            item: before[item] if item in before and before[item][1] == value else (revision, value)
+            for item, value in items.items()
+        }
+
+    def since(self, revision: int | None) -> Json:
+        """All images, or those that changed after a revision and those that went."""
+        if revision is None:
+            return {"items": [value for _, value in self._items.values()]}
+        changed = [value for when, value in self._items.values() if when > revision]
+        return {
+            "since": revision,
+            "items": changed,
+            "gone": [item for item, when in self._gone.items() if when > revision],
+        }

@@ -6,8 +6,10 @@ import io
 import secrets
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from handful.classifier.onnx import export
 from handful.data.decode import Decoding, extensions, upright
 from handful.errors import DataError, HandfulError, InvalidOptionError
 from handful.serve.standalone import standalone_page
-from handful.serve.studio_model import REJECTIONS, answered, learnt, needs_of, shown, sorted_pile
+from handful.serve.studio_model import REJECTIONS, Page, answered, learnt, needs_of, shown, sorted_pile
 from handful.serve.studio_store import LONGEST_NAME, Project, Shelf, class_name, file_name
 
 BATCH = 8
@@ -33,6 +35,8 @@ MOST_IMAGES = 5000
 SMALL = Decoding(192, 192, channels=3, fit="crop")
 LARGE = 1200
 """Longest side, in pixels, of an image that is opened."""
+SHOWN = 60
+"""Images of the pile that a page gets; the others follow as these are labelled."""
 FEW = 5
 """Classes with fewer images than this are asked for more."""
 TITLES = {
@@ -77,7 +81,9 @@ class Session:
         self._progress = Progress()
         self._before: float | None = None
         self._last_batch = ""
-        self._revision = 0
+        self._revision = self._learnt = 0
+        self._page = Page()
+        self._pile: tuple[State | None, list[str], list[Json]] = (None, [], [])
         self._token = secrets.token_hex(4)
         project.sweep()
         self._activate()
@@ -256,12 +262,7 @@ class Session:
 
     def embeddings(self) -> list[str]:
         """The embeddings that can be chosen here."""
-        named = ["characters"]
-        if find_spec(PACKAGED["photographs"].package) is not None:
-            named.append("photographs")
-        if all(find_spec(which.package) is not None for which in PACKAGED.values()):
-            named += ALIASES
-        return [*named, *(["file"] if (self.project.folder / OPENED).exists() else [])]
+        return [*_installed(), *(["file"] if (self.project.folder / OPENED).exists() else [])]
 
     def _check_embedding(self, name: str) -> None:
         if name not in self.embeddings():
@@ -310,28 +311,34 @@ class Session:
         before, self._model = self._model, learnt(self._model, labels, self._features, names)
         if self._model is not before or self._model is None:
             self._shown = None if self._model is None else shown(self._model)
+            self._learnt += 1
         self._revision += 1
+        self._page.turn(self._revision, {item: self._item(item, value) for item, value in items.items()})
 
     def _accuracy(self) -> float | None:
         return None if self._shown is None else self._shown["score"]["accuracy"]
 
     # -------------------------------------------------------------------------------------------------- what it shows
 
-    def state(self) -> Json:
-        """Everything that the page shows, as plain values."""
+    def state(self, session: str = "", since: int | None = None) -> Json:
+        """Everything that the page shows, as plain values.
+
+        A page that names its session and the revision that it has seen gets only the images that changed `since`.
+        """
         with self._lock:
-            items = self.project.items()
-            pile = [item for item, value in items.items() if value["label"] is None]
-            ready = {item: self._features[item] for item in pile if item in self._features}
+            partial = since is not None and session == self._token
+            pile = [item for item, value in self.project.items().items() if value["label"] is None]
             return {
                 "session": self._token,
                 "revision": self._revision,
+                **self._page.since(since if partial and since is not None else None),
+                "learnt": self._learnt,
                 "id": self.project.identity,
                 "name": self.project.name,
                 "file": file_name(self.project.name),
-                "classes": self._classes(items),
-                "items": [self._item(item, value) for item, value in items.items()],
-                "pile": sorted_pile(self._model, ready) + [{"id": item} for item in pile if item not in ready],
+                "classes": self._classes(),
+                "pile": self._sorted(pile)[:SHOWN],
+                "unlabelled": len(pile),
                 "estimate": self._estimate(),
                 "duplicates": [] if self._shown is None else self._shown["duplicates"],
                 "rejection": {
@@ -345,13 +352,23 @@ class Session:
                 "progress": self.progress(),
             }
 
+    def _sorted(self, pile: list[str]) -> list[Json]:
+        """The pile, what to label next first; its order is computed once per classifier and pile."""
+        ready = {item: self._features[item] for item in pile if item in self._features}
+        model, known, found = self._pile
+        if model is not self._model or known != [*ready]:
+            found = sorted_pile(self._model, ready)
+            self._pile = self._model, [*ready], found
+        return found + [{"id": item} for item in pile if item not in ready]
+
     def progress(self) -> Json:
         """How far the background work is."""
         progress = self._progress
         return {"done": progress.done, "total": progress.total, "text": progress.text}
 
     def _item(self, item: str, value: Json) -> Json:
-        found: Json = {"id": item, "name": value["name"], "label": value["label"], "ready": item in self._features}
+        ready = item in self._features
+        found: Json = {"id": item, "n": value["n"], "name": value["name"], "label": value["label"], "ready": ready}
         if self._shown is not None and item in self._shown["guesses"]:
             found["guess"] = self._shown["guesses"][item]
             if item in self._shown["doubtful"] and not value.get("sure"):
@@ -359,11 +376,12 @@ class Session:
                 found["guess"] = str(self._shown["doubtful"][item]["looks_like"])
         return found
 
-    def _classes(self, items: Mapping[str, Json]) -> list[Json]:
+    def _classes(self) -> list[Json]:
         known, needs = ({}, {}) if self._shown is None else (self._shown["classes"], self._shown["needs"])
+        counts = Counter(value["label"] for value in self.project.items().values())
         classes = []
         for name in self.project.classes():
-            count = sum(value["label"] == name for value in items.values())
+            count = counts[name]
             tested, right = (known[name]["tested"], known[name]["right"]) if name in known else (0, 0)
             need = needs_of(needs, name, count, FEW)
             classes.append({"name": name, "count": count, "tested": tested, "right": right, "needs": need})
@@ -555,6 +573,17 @@ class Session:
         self.project.keep_features(embedder.digest, rows)
         with self._lock:
             self._change(f"Open {path.name}", after)
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """The embeddings by name; asked once, because looking for packages costs a millisecond."""
+    named = ["characters"]
+    if find_spec(PACKAGED["photographs"].package) is not None:
+        named.append("photographs")
+    if all(find_spec(which.package) is not None for which in PACKAGED.values()):
+        named += ALIASES
+    return tuple(named)
 
 
 def open_source(shelf: Shelf, source: Path) -> str:

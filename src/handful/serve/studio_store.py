@@ -57,6 +57,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._guard = threading.RLock()
+        self._items: dict[str, dict[str, Any]] | None = None
         self._stack = ExitStack()
         self._stack.enter_context(locked(folder / FILE, _refuse_second))
         self.facts: Facts = {}
@@ -84,10 +85,12 @@ class Project:
         """What people call it."""
         return str(self.facts.get("name", "Untitled"))
 
-    def items(self) -> dict[str, dict[str, Any]]:
+    def items(self) -> Mapping[str, dict[str, Any]]:
         """The images by their digest, in the order in which they were added."""
-        found = [(key[5:], value) for key, value in self.facts.items() if key.startswith("item/")]
-        return dict(sorted(found, key=lambda pair: (pair[1]["n"], pair[0])))
+        if self._items is None:
+            found = [(key[5:], value) for key, value in self.facts.items() if key.startswith("item/")]
+            self._items = dict(sorted(found, key=lambda pair: (pair[1]["n"], pair[0])))
+        return self._items
 
     def classes(self) -> list[str]:
         """The names of the classes, in their order on the page."""
@@ -130,13 +133,11 @@ class Project:
 
     def undoable(self) -> str | None:
         """The title of the change that undo would take back."""
-        step = self._step(self._cursor())
-        return None if step is None else step.title
+        return self._title(self._cursor())
 
     def redoable(self) -> str | None:
         """The title of the change that redo would repeat."""
-        step = self._step(self._cursor() + 1)
-        return None if step is None else step.title
+        return self._title(self._cursor() + 1)
 
     def settle(self, after: Mapping[str, Any]) -> None:
         """Set facts outside the history: what is not the user's own doing."""
@@ -154,6 +155,11 @@ class Project:
     def _cursor(self) -> int:
         return int(self.facts.get("cursor", 0))
 
+    def _title(self, number: int) -> str | None:
+        with self._guard, self._reading():
+            row = self._connection.execute("SELECT title FROM history WHERE number = ?", (number,)).fetchone()
+        return None if row is None else str(row[0])
+
     def _step(self, number: int) -> Change | None:
         with self._guard, self._reading():
             row = self._connection.execute("SELECT * FROM history WHERE number = ?", (number,)).fetchone()
@@ -163,6 +169,7 @@ class Project:
         kept = [(key, json.dumps(value)) for key, value in after.items() if value is not None]
         self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", kept)
         self._connection.executemany("DELETE FROM facts WHERE key = ?", [(k,) for k, v in after.items() if v is None])
+        self._items = None
         for key, value in after.items():
             if value is None:
                 self.facts.pop(key, None)
@@ -177,7 +184,7 @@ class Project:
             with self._connection:
                 yield
         except BaseException as error:
-            self.facts = before
+            self.facts, self._items = before, None
             if isinstance(error, sqlite3.DatabaseError):
                 raise DataError(
                     f"The project {self.folder} cannot be written: {error}. Nothing was changed."

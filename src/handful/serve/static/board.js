@@ -3,6 +3,8 @@ import { camera } from "./camera.js";
 import { button, dialog, h, hue, icon, iconButton, images, keyed, percent } from "./dom.js";
 import { chosenFiles, dropZone } from "./files.js";
 
+const ENOUGH = 5;
+
 export function board(project) {
   const columns = h("div", { class: "columns" });
   const fresh = newClass(project);
@@ -52,13 +54,26 @@ function column(project, className) {
     h("footer", {}, button("Add", "plus", add, { "aria-label": `Add images to ${className}` }), camera(project, className)),
   );
   dropZone(project, node, () => className);
+  let place = -1;
+  let said = "";
+  let shown = [];
   node.render = ({ count, tested, right, needs }, items, index) => {
-    for (const [key, value] of Object.entries(hue(index))) node.style.setProperty(key, value);
-    badge.textContent = index < 9 ? index + 1 : "";
-    badge.hidden = index > 8;
-    name.setAttribute("aria-label", `Name of class ${index + 1}`);
-    if (document.activeElement !== name) name.value = className;
-    facts.replaceChildren(images(count), tested ? ` · ${percent(right / tested)} right` : "", needs ? h("span", { class: "needs" }, needs) : "");
+    if (index !== place) {
+      place = index;
+      for (const [key, value] of Object.entries(hue(index))) node.style.setProperty(key, value);
+      badge.textContent = index < 9 ? index + 1 : "";
+      badge.hidden = index > 8;
+      name.setAttribute("aria-label", `Name of class ${index + 1}`);
+    }
+    if (document.activeElement !== name && name.value !== className) name.value = className;
+    const wanted = count < ENOUGH ? needs : ""; // for the others, the bars tell
+    const rate = tested ? ` · ${percent(right / tested)} right` : "";
+    if (said !== `${count}${rate}${wanted}`) {
+      said = `${count}${rate}${wanted}`;
+      facts.replaceChildren(images(count), rate, wanted ? h("span", { class: "needs" }, wanted) : "");
+    }
+    if (items.length === shown.length && items.every((item, i) => item === shown[i])) return;
+    shown = items;
     hint.hidden = items.length > 0;
     keyed(grid, items, (item) => item.id, (item) => h("li", {}, thumb(project, item.id)), (li, item) => dress(project, li.firstElementChild, item));
   };

@@ -16,7 +16,10 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
-/** Make the children of `parent` those of `items`, keeping the nodes (and the focus) of those that stay. */
+/**
+ * Make the children of `parent` those of `items`, keeping the nodes (and the focus) of those that stay.
+ * `update` is called only where an item is another object than before.
+ */
 export function keyed(parent, items, key, create, update) {
   const wanted = new Set(items.map(key));
   const kept = new Map();
@@ -31,7 +34,8 @@ export function keyed(parent, items, key, create, update) {
       node = create(item);
       node.dataset.key = key(item);
     }
-    if (update) update(node, item);
+    if (update && node.given !== item) update(node, item);
+    node.given = item;
     if (node === place) place = place.nextElementSibling;
     else parent.insertBefore(node, place);
   }

@@ -52,8 +52,10 @@ export async function dropped(transfer) {
   const found = [];
   for (const entry of entries) if (entry) await walk(entry, [], found);
   const pictures = found.filter(({ file }) => isImage(file));
-  if (found.length > pictures.length) toast(`${found.length - pictures.length} files are not images and were left out.`);
-  return pictures;
+  const rest = found.length - pictures.length;
+  if (rest) toast(rest === 1 ? "1 file is not an image and was left out." : `${rest} files are not images and were left out.`);
+  const place = ({ path, name }) => [...path, name].join("/");
+  return pictures.sort((a, b) => place(a).localeCompare(place(b), undefined, { numeric: true }));
 }
 
 async function walk(entry, path, found) {
@@ -93,7 +95,7 @@ export function chosenFiles(multiple, then) {
 /** Pasting goes to the class or tray that was touched last; a drop beside all places changes nothing. */
 export function listen(project, { tray }) {
   addEventListener("paste", (event) => {
-    if (event.target.closest?.("input, textarea, dialog")) return;
+    if (event.target.closest?.("dialog")) return;
     const files = [...event.clipboardData.files].filter(isImage);
     if (!files.length) return;
     event.preventDefault();

@@ -3,8 +3,6 @@ import { dress, thumb } from "./board.js";
 import { button, h, hue, images, keyed, percent } from "./dom.js";
 import { chosenFiles, dropZone } from "./files.js";
 
-const SHOWN = 60;
-
 export function pile(project) {
   const title = h("h2", {}, "Pile");
   const next = h("div", { class: "next" });
@@ -14,22 +12,25 @@ export function pile(project) {
   const node = h("section", { class: "pile card", "aria-label": "Pile of unlabelled images" }, h("header", {}, title, h("span", { class: "grow" }), add), empty, h("div", { class: "heap" }, next, strip));
   dropZone(project, node, () => null);
   const render = () => {
-    const { pile: heap, classes } = project.state;
-    title.textContent = heap.length ? `Pile · ${images(heap.length)} to label` : "Pile";
+    const { pile: heap, classes, unlabelled } = project.state;
+    title.textContent = unlabelled ? `Pile · ${images(unlabelled)} to label` : "Pile";
     empty.hidden = heap.length > 0;
     node.classList.toggle("empty", !heap.length);
     project.next = heap[0] ?? null;
     next.hidden = !heap.length;
     if (heap.length) showNext(project, next, heap[0], classes);
-    const rest = heap.slice(1, SHOWN);
+    else next.replaceChildren();
+    const rest = heap.slice(1);
     keyed(
       strip,
       rest,
       (each) => each.id,
-      (each) => h("li", {}, thumb(project, each.id), h("small", {})),
+      (each) => h("li", {}, thumb(project, each.id), h("small", {}, h("span", {}), h("b", {}))),
       (li, each) => {
         dress(project, li.firstElementChild, project.items.get(each.id));
-        li.lastElementChild.textContent = each.guess ? `${each.guess} ${percent(each.probability)}` : "";
+        const [guess, sure] = li.lastElementChild.children;
+        guess.textContent = each.guess ?? "";
+        sure.textContent = each.guess ? percent(each.probability) : "";
       },
     );
   };

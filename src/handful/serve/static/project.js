@@ -50,11 +50,26 @@ export class Project extends EventTarget {
 
   take(state) {
     if (this.state && state.session === this.state.session && state.revision < this.state.revision) return;
-    this.state = state;
-    this.items = new Map(state.items.map((item) => [item.id, item]));
+    if (state.since > this.state?.revision) return this.refresh();
+    this.state = { ...state, items: this.merged(state) };
+    this.items = new Map(this.state.items.map((item) => [item.id, item]));
     this.order = new Map(state.classes.map((each, index) => [each.name, index]));
     for (const id of this.selected) if (!this.items.has(id)) this.selected.delete(id);
     this.dispatchEvent(new Event("change"));
+  }
+
+  /** All images, of which those that did not change since the last state stay the same objects. */
+  merged({ since, items, gone }) {
+    if (since === undefined) return items;
+    const all = new Map(this.items);
+    for (const id of gone) all.delete(id);
+    for (const item of items) all.set(item.id, item);
+    return [...all.values()].sort((a, b) => a.n - b.n || (a.id < b.id ? -1 : 1));
+  }
+
+  /** What tells the server which state this page has seen. */
+  get seen() {
+    return { session: this.state.session, since: this.state.revision };
   }
 
   /** Ask for the state again: never twice at once, and once more if it changed meanwhile. */
@@ -66,7 +81,7 @@ export class Project extends EventTarget {
     }
     this.refreshing = true;
     try {
-      this.take(await call(this.base));
+      this.take(await call(`${this.base}?${new URLSearchParams(this.seen)}`));
     } catch {
       // the stream of events says whether the studio is alive
     } finally {
@@ -84,10 +99,12 @@ export class Project extends EventTarget {
       const state = await call(`${this.base}/do`, {
         method: "POST",
         headers: { "content-type": "application/json" },
-        body: JSON.stringify({ action, ...body }),
+        body: JSON.stringify({ action, ...body, ...this.seen }),
       });
+      const answered = performance.now();
       this.take(state);
       performance.measure(`handful ${action}`, { start: began, end: performance.now() });
+      performance.measure(`handful ${action} drawn`, { start: answered, end: performance.now() });
       return true;
     } catch (error) {
       toast(error.message, "bad");

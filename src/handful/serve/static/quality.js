@@ -1,21 +1,28 @@
 // How good it is: leave-one-out accuracy, classes, confusions, and what is worth a look.
 import { dress, openImage, thumb } from "./board.js";
-import { button, dialog, h, hue, images, percent } from "./dom.js";
+import { button, dialog, h, hue, images, keyed, percent } from "./dom.js";
 
 const LARGEST_TABLE = 24;
 const LISTED = 8;
 
 export function quality(project) {
-  const body = h("div", { class: "stack" });
-  const node = h("section", { class: "quality card", id: "quality", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), body);
+  const top = h("div", {});
+  const rows = h("ul", { class: "bars" });
+  const bars = h("div", {}, h("h3", {}, "Recognised when held out"), rows);
+  const table = h("div", {});
+  const notes = h("div", { class: "stack" });
+  const node = h("section", { class: "quality card", id: "quality", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), h("div", { class: "stack" }, top, bars, table, notes));
   const render = () => {
     const { state } = project;
-    const tested = state.estimate && state.estimate.accuracy !== null;
-    body.replaceChildren(
-      tested ? headline(state.estimate) : waiting(state),
-      ...(tested ? [bars(project), confusion(project)] : []),
-      ...worth(project),
-    );
+    const tested = Boolean(state.estimate && state.estimate.accuracy !== null);
+    top.replaceChildren(tested ? headline(state.estimate) : waiting(state));
+    bars.hidden = table.hidden = !tested;
+    if (tested) {
+      showBars(rows, state.classes);
+      table.replaceChildren(confusion(project));
+    }
+    notes.replaceChildren(...worth(project));
+    notes.hidden = !notes.children.length;
   };
   return { node, render };
 }
@@ -38,18 +45,19 @@ function headline({ accuracy, low, high, examples, moved, exact, untested }) {
   );
 }
 
-function bars(project) {
-  const rows = project.state.classes.map((each, index) => {
-    const share = each.tested ? each.right / each.tested : 0;
-    return h(
-      "li",
-      { vars: { ...hue(index), "--share": share } },
-      h("span", { class: "name" }, h("i", { class: "dot" }), h("span", {}, each.name)),
-      h("span", { class: "track", "aria-hidden": "true" }, h("i", {})),
-      h("span", { class: "count" }, each.tested ? `${Number(each.right.toFixed(1))} of ${each.tested}` : "untested"),
-    );
+/** A bar per class; those that did not move are left alone. */
+function showBars(rows, classes) {
+  const share = (each) => (each.tested ? each.right / each.tested : 0);
+  const count = (each) => (each.tested ? `${Number(each.right.toFixed(1))} of ${each.tested}` : "untested");
+  const create = (each) => h("li", {}, h("span", { class: "name" }, h("i", { class: "dot" }), h("span", {}, each.name)), h("span", { class: "track", "aria-hidden": "true" }, h("i", {})), h("span", { class: "count" }));
+  const order = new Map(classes.map((each, index) => [each, index]));
+  keyed(rows, classes, (each) => each.name, create, (li, each) => {
+    const now = `${order.get(each)} ${count(each)}`;
+    if (li.now === now) return;
+    li.now = now;
+    for (const [key, value] of Object.entries({ ...hue(order.get(each)), "--share": share(each) })) li.style.setProperty(key, value);
+    li.lastElementChild.textContent = count(each);
   });
-  return h("div", {}, h("h3", {}, "Recognised when held out"), h("ul", { class: "bars" }, ...rows));
 }
 
 /** Rows are labels, columns what the held-out images were taken for; a cell opens its images. */

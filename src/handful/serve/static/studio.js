@@ -54,7 +54,6 @@ function bar(project) {
   const render = () => {
     const { state } = project;
     if (document.activeElement !== name) name.value = state.name;
-    name.size = Math.max(8, Math.min(30, state.name.length + 1));
     undo.disabled = !state.undo;
     redo.disabled = !state.redo;
     undo.title = state.undo ? `Undo: ${state.undo} (Ctrl-Z)` : "Nothing to undo";
@@ -85,7 +84,7 @@ function bar(project) {
     embedding,
     iconButton("Keyboard", "keys", shortcuts, { class: "button round wide-only" }),
     themeButton(),
-    button("Take it away", "down", () => takeAway(project), { class: "button primary" }),
+    button("Take it away", "down", () => takeAway(project), { class: "button primary", "aria-label": "Take it away", title: "Take it away" }),
   );
 }
 

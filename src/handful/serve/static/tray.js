@@ -126,7 +126,7 @@ export function tray(project) {
     true,
   );
 
-  let revision = -1;
+  let learnt = -1;
   const render = () => {
     const { shares, share, thresholds } = project.state.rejection;
     slider.max = String(shares.length - 1);
@@ -134,8 +134,8 @@ export function tray(project) {
     strict.hidden = !thresholds.length;
     describe();
     if (!current && !live) stage.replaceChildren(idle());
-    if (!live && current && project.state.revision !== revision) {
-      revision = project.state.revision;
+    if (!live && current && project.state.learnt !== learnt) {
+      learnt = project.state.learnt;
       if (project.state.estimate) ask(current.file, current.name);
     }
   };
