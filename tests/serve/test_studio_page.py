@@ -137,11 +137,11 @@ def test_a_dropped_folder_of_folders_becomes_classes_and_a_flat_one_joins_a_clas
     (tmp_path / "loose.png").write_bytes(drawing("cross", 9))
     new_project(page, "Folders")
     drop_paths(page, ".welcome", [tmp_path / "signs", tmp_path / "loose.png"])
+    page.wait_for_selector("text=1 file is not an image")
     page.wait_for_function("() => document.querySelectorAll('.columns .thumb:not(.waiting)').length === 9")
     page.wait_for_selector("#accuracy")
     assert [(each["name"], each["count"]) for each in state(page)["classes"]] == [(kind, 3) for kind in sorted(KINDS)]
     assert state(page)["unlabelled"] == 1
-    assert page.locator("text=1 file is not an image").count() == 1
     drop_paths(page, '.column[data-class="ring"] .well', [tmp_path / "more"])
     page.wait_for_function("() => document.querySelectorAll('.column[data-class=ring] .thumb').length === 4")
     page.keyboard.press("Control+z")
@@ -174,11 +174,11 @@ def test_an_update_among_fifty_classes_of_twenty_sends_and_draws_only_what_chang
     page = context.new_page()
     page.set_default_timeout(WAIT)
     with serving(tmp_path) as server:
-        page.goto(f"{server.address}/p/{identity}")
+        page.goto(f"{server.address.rstrip('/')}/p/{identity}")
         page.wait_for_selector("#accuracy")
         page.wait_for_function("() => document.querySelectorAll('.columns .thumb').length === 1000")
         page.evaluate(WATCH)
-        browser.start_tracing(page, path=tmp_path / "trace.json")
+        browser.start_tracing(page=page, path=tmp_path / "trace.json")
         updates = []
         for number in range(5):
             with page.expect_response("**/do") as waiting:
