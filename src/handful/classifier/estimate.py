@@ -25,7 +25,7 @@ from handful.classifier.answers import (
 )
 from handful.classifier.examples import State
 from handful.classifier.inputs import Matrix
-from handful.classifier.selection import surprise
+from handful.classifier.selection import probabilities, surprise
 
 LOGITS = np.linspace(-6, 9, 301)
 """The logits of the accuracy at one shot that are weighed against each other."""
