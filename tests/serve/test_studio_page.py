@@ -227,12 +227,13 @@ def received(answer: Any) -> tuple[bytes, float]:
 def report(capsys: pytest.CaptureFixture[str], updates: list[Any], events: list[Any]) -> None:
     """Print what the trace says of the updates: the numbers in docs/studio.md."""
     server = [milliseconds for _, milliseconds in updates]
-    measured = {}
-    for event in events:
-        if event.get("cat") == "blink.user_timing" and event["name"].startswith("handful "):
-            edges = measured.setdefault((event["name"], event.get("id") or event.get("id2", {}).get("local")), {})
-            edges[event["ph"]] = event["ts"] / 1000
-    spans = [(name, edges["e"] - edges["b"]) for (name, _), edges in measured.items() if edges.keys() >= {"b", "e"}]
+    marks = [each for each in events if each["cat"] == "blink.user_timing" and each["name"].startswith("handful ")]
+    begun, spans = {}, []
+    for each in sorted(marks, key=lambda each: each["ts"]):
+        if each["ph"] == "b":
+            begun[each["name"]] = each["ts"]
+        elif each["ph"] == "e":
+            spans.append((each["name"], (each["ts"] - begun.pop(each["name"])) / 1000))
     asked = [ms for name, ms in spans if name in ("handful label", "handful undo")]
     drawn = [ms for name, ms in spans if name.endswith("drawn")]
     assert len(asked) == len(drawn) == len(updates)
