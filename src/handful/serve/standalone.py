@@ -43,7 +43,7 @@ def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
         "low": score.low if score.examples else None,
         "high": score.high if score.examples else None,
     }
-    text = json.dumps(model).replace("<", "\u003c")  # so that no name ends the script
+    text = json.dumps(model).replace("<", "\\u003c")  # so that no name ends the script
     return PAGE.read_text(encoding="utf-8").replace("MODEL_AS_JSON", text)
 
 
