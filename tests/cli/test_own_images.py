@@ -116,12 +116,17 @@ def test_predict_writes_json_lines_and_tables(handful: Handful, file: Path, new:
         handful("predict", file, new, "--json", "--csv")
 
 
+def piped(text: str) -> io.TextIOWrapper:
+    """Standard input that holds this text."""
+    return io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())))
+
+
 def test_predict_reads_paths_from_a_pipe(
     handful: Handful, file: Path, new: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [str(path) for path in sorted(new.rglob("*.png"))]
     for words in ((), ("-",)):
-        monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(paths) + "\n\n"))
+        monkeypatch.setattr("sys.stdin", piped("\r\n".join(paths) + "\n\n"))
         rows = [json.loads(line) for line in handful("predict", file, *words, "--json")[1].splitlines()]
         assert [row["image"] for row in rows] == paths
 
@@ -208,14 +213,23 @@ def test_a_label_never_leads_out_of_the_folder(label: str, tmp_path: Path) -> No
 
 
 def test_a_folder_is_watched(
-    handful: Handful, file: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    handful: Handful,
+    file: Path,
+    new: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     drop, late = tmp_path / "drop", new / "cross" / "60.png"
     (new / "circle").rename(drop)
     polls: list[float] = []
+    said = ""
 
     def sleep(seconds: float) -> None:
+        nonlocal said
         polls.append(seconds)
+        if len(polls) == 1:
+            said = capsys.readouterr().err
         if len(polls) == 3:
             late.rename(drop / "late.png")
         if len(polls) == 6:
@@ -224,15 +238,22 @@ def test_a_folder_is_watched(
     monkeypatch.setattr(predicting.time, "sleep", sleep)
     code, out = handful("predict", file, "--watch", drop, "--copy-to", drop / "done")
     assert code == 0
+    assert said == f"Watching {drop} for images; Ctrl-C ends it\n"
     assert [Path(line.split("\t")[0]).name for line in out.splitlines()] == ["60.png", "61.png", "late.png"]
 
 
 def test_paths_separated_by_nul_are_read(
     handful: Handful, file: Path, new: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = min(new.rglob("*.png"))
+    first.rename(first.with_name("0\nnext line.png"))
     paths = [str(path) for path in sorted(new.rglob("*.png"))]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\0".join(paths) + "\0"))
-    assert [line.split("\t")[0] for line in handful("predict", file)[1].splitlines()] == paths
+    monkeypatch.setattr("sys.stdin", piped("\0".join(paths) + "\0"))
+    rows = [json.loads(line) for line in handful("predict", file, "--json")[1].splitlines()]
+    assert [row["image"] for row in rows] == paths
+    assert not any("error" in row for row in rows)
+    names = [line.split("\t")[0] for line in handful("predict", file, *paths)[1].splitlines()]
+    assert names == [path.replace("\n", "\\n") for path in paths]
     code, out = handful("predict", file, "a\0b.png")
     assert code == 1
     assert "error: " in out

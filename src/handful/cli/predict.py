@@ -23,6 +23,8 @@ from handful.errors import DataError, InvalidOptionError
 from handful.meta.config import Device
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from handful.classifier import FewShotClassifier
     from handful.classifier.answers import Answer
 
@@ -81,6 +83,7 @@ class Predict:
             clf.unknown_threshold(self.false_rejection)  # complains before any image is read
         session = _Session(self, clf)
         if self.watch is not None:
+            print(f"Watching {self.watch} for images; Ctrl-C ends it", file=sys.stderr, flush=True)
             with suppress(KeyboardInterrupt):
                 for some in _arrivals(self.watch, self.move_to or self.copy_to):
                     session.label(some)
@@ -112,9 +115,7 @@ class Predict:
             return found, len(found)
         if sys.stdin.isatty():
             raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
-        with suppress(AttributeError):
-            sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
-        return (path for line in sys.stdin for path in line.rstrip("\r\n").split("\0") if path), None
+        return _piped(sys.stdin.buffer), None
 
 
 @dataclass
@@ -176,7 +177,8 @@ class _Session:
         else:
             others = "".join(f"\t{each.label}\t{percent(each.probability)}" for each in answer.top[1:])
             # the probability compares known classes only, so it says nothing about an image that is none of them
-            print(f"{answer.image}\t{label}\t{'-' if answer.rejected else percent(answer.probability)}{others}")
+            sure = "-" if answer.rejected else percent(answer.probability)
+            print(f"{_on_one_line(str(answer.image))}\t{label}\t{sure}{others}")
 
     def _print_error(self, path: str, reason: str, first: bool) -> None:
         if self.options.json:
@@ -184,7 +186,7 @@ class _Session:
         elif self.options.csv:
             self._row([path, "", "", "", reason], first)
         else:
-            print(f"{path}\terror: {reason}")
+            print(f"{_on_one_line(path)}\terror: {_on_one_line(reason)}")
 
     def _row(self, cells: list[Any], first: bool) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -222,6 +224,24 @@ class _Session:
         print(f"{count_of(total, 'image')} in {seconds:.1f} s: {most}{more}{bad}", file=sys.stderr)
 
 
+def _piped(stream: BufferedReader) -> Iterator[str]:
+    """Paths as they arrive, one per line; or by NUL, if the first piece has one, and then names may hold newlines."""
+    piece = stream.read1()
+    by_line = b"\0" not in piece
+    rest = b""
+    while piece:
+        *paths, rest = (rest + piece).split(b"\n" if by_line else b"\0")
+        yield from _names(paths, by_line)
+        piece = stream.read1()
+    yield from _names([rest], by_line)
+
+
+def _names(paths: Iterable[bytes], by_line: bool) -> Iterator[str]:
+    for path in paths:
+        if name := os.fsdecode(path.rstrip(b"\r") if by_line else path):
+            yield name
+
+
 def _batches(paths: Iterable[str], total: int | None) -> Iterator[list[str]]:
     """Some paths at a time; a progress bar shows where the lines themselves do not reach the terminal."""
     from tqdm import tqdm
@@ -252,6 +272,11 @@ def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
         for start in range(0, len(new), AT_ONCE):
             yield [str(path) for path in new[start : start + AT_ONCE]]
         time.sleep(POLL)
+
+
+def _on_one_line(name: str) -> str:
+    """The name of a file for a line with tabs, both of which a name may contain."""
+    return name.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def percent(probability: float) -> str:
