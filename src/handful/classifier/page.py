@@ -25,7 +25,7 @@ def inspection_page(clf: FewShotClassifier, name: str, unlabelled: Sequence[Pict
     state, estimate = clf.state_, clf.estimate()
     score = estimate.score
     facts = [
-        (f"{100 * score.accuracy:.1f}%" if score.examples else "unknown", "accuracy by leave-one-out"),
+        (f"{100 * score.accuracy:.1f}%" if score.examples else "unknown", "accuracy to expect on new images"),
         (f"{100 * score.low:.0f} to {100 * score.high:.0f}%" if score.examples else "-", "95% interval"),
         (str(len(state.classes)), "classes"),
         (str(len(state.codes)), "examples"),
@@ -57,7 +57,8 @@ def _meaning(estimate: Estimate) -> str:
     note = f" {count_of(alone, 'class')} could not be tested, with one image only." if alone else ""
     return (
         f"Each of {count_of(score.examples, 'example')} was predicted by all others, which equals fitting without it, "
-        f"{how}. Click a picture to see it large with its path.{note}"
+        f"{how}. The accuracy counts all classes the same, and adds what one more image usually gains. "
+        f"Click a picture to see it large with its path.{note}"
     )
 
 
@@ -93,7 +94,7 @@ def _advice_part(clf: FewShotClassifier, estimate: Estimate, unlabelled: Sequenc
             Thumb(thumbnail(each, each.read()), f"{guess}?", each.name, key=f"new{number}", path=each.name)
             for number, (each, guess) in enumerate(zip(chosen, clf.predict(chosen), strict=True))
         ]
-        text = f"Of {count_of(len(unlabelled), 'unlabelled image')}, labelling these first:"
+        text = f"Of {count_of(len(unlabelled), 'unlabelled image')}, label these first:"
         return [*parts, paragraph(text), thumbs(pictures)]
     if not estimate.needs:
         return [*parts, paragraph("Every class was recognised whenever it was tested. Add harder images of each.")]
