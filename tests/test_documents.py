@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from handful.learners.registry import LEARNERS
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [path for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))] if "results" not in path.parts]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+SHOWN = re.compile(r"^```sh\n[^`]*^```\n\n```text\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+"""What a page says that the commands above print."""
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.md"))
 
 
@@ -57,7 +61,10 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):  # what a page started in the background ends with its test
             os.killpg(example.pid, signal.SIGKILL)
         output.seek(0)
-        assert code == 0, output.read()
+        printed = output.read()
+    assert code == 0, printed
+    for shown in SHOWN.findall(page.read_text()):
+        assert shown in printed, f"{page.name} shows another output than its commands print:\n{printed}"
 
 
 @pytest.mark.slow
@@ -112,3 +119,9 @@ def test_links_between_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             place = DOCS / target[1:] if target.startswith("/") else path.parent / target
             assert place.exists() or place.resolve() in generated, f"{path.name} links to {target}"
+
+
+def test_the_documents_count_every_learner() -> None:
+    words = {14: "Fourteen", 15: "Fifteen", 16: "Sixteen", 17: "Seventeen", 18: "Eighteen"}
+    assert f"{words[len(LEARNERS)]} methods" in (ROOT / "README.md").read_text()
+    assert f"{words[len(LEARNERS)]} learners" in (ROOT / "CHANGELOG.md").read_text()
