@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tyro.conf import Positional
 
@@ -115,7 +115,7 @@ class Predict:
             return found, len(found)
         if sys.stdin.isatty():
             raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
-        return _piped(sys.stdin.buffer), None
+        return _piped(cast("BufferedReader", sys.stdin.buffer)), None
 
 
 @dataclass
