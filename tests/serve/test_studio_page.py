@@ -225,7 +225,7 @@ def received(answer: Any) -> tuple[bytes, float]:
 
 
 def report(capsys: pytest.CaptureFixture[str], updates: list[Any], events: list[Any]) -> None:
-    """Print what the trace says of the updates: the numbers in docs/studio.md."""
+    """Print from the trace how long the updates took: in the server, until the page is changed, and for drawing."""
     server = [milliseconds for _, milliseconds in updates]
     marks = [each for each in events if each["cat"] == "blink.user_timing" and each["name"].startswith("handful ")]
     begun, spans = {}, []
