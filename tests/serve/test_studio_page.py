@@ -342,6 +342,9 @@ def test_everything_survives_killing_the_server(browser: Any, tmp_path: Path) ->
 
 def test_the_page_fits_any_window_in_light_and_dark(page: Any) -> None:
     three_classes(page, "Windows")
+    drop(page, '.column[data-class="ring"]', [(f"more-{i}.png", drawing("ring", 80 + i)) for i in range(8)])
+    page.wait_for_function("() => /^1\\d images/.test(document.querySelector('.facts').textContent)")
+    page.wait_for_function("() => /of 1\\d$/.test(document.querySelector('.quality .count').textContent)")
     for width, scheme in [(400, "light"), (400, "dark"), (1000, "light"), (1400, "dark"), (2560, "light")]:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
@@ -353,6 +356,11 @@ def test_the_page_fits_any_window_in_light_and_dark(page: Any) -> None:
             "(nodes) => nodes.map((node) => node.getBoundingClientRect().right)", buttons.element_handles()
         )
         assert max(edges) <= width
+        assert page.evaluate(
+            "(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth)(document.querySelector('.project-name'))"
+        )
+        tracks = page.locator(".quality .track")  # bars of one length for "4 of 4" and "12 of 12"
+        assert len({box["width"] for box in (tracks.nth(i).bounding_box() for i in range(3))}) == 1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -83,7 +83,8 @@ function card(each, list) {
       { href: `/p/${each.identity}` },
       h("div", { class: "mosaic" }, shown.length ? shown : icon("grid")),
       h("strong", {}, each.name),
-      h("span", { class: "soft" }, `${each.classes === 1 ? "1 class" : `${each.classes} classes`}, ${images(each.images)} · ${when}`),
+      h("span", { class: "soft" }, `${each.classes === 1 ? "1 class" : `${each.classes} classes`}, ${images(each.images)}`),
+      h("span", { class: "soft" }, when),
     ),
     iconButton(`Delete ${each.name}`, "trash", remove, { class: "button round quiet" }),
   );

@@ -8,5 +8,5 @@ export function themeButton() {
     root.dataset.theme = dark ? "light" : "dark";
     localStorage.setItem("theme", root.dataset.theme);
   };
-  return iconButton("Light or dark", "theme", flip);
+  return iconButton("Light or dark", "theme", flip, { class: "button round theme" });
 }

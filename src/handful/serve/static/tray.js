@@ -3,7 +3,7 @@ import { frame, watch } from "./camera.js";
 import { button, h, hue, icon, percent, toast } from "./dom.js";
 import { chosenFiles, dropZone } from "./files.js";
 
-const SHOWN = 4;
+const SHOWN = 3;
 
 export function tray(project) {
   let current = null;
