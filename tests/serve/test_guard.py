@@ -67,6 +67,11 @@ def test_a_rebound_name_is_refused(host: str) -> None:
     assert ask(guarded(), host=host)[0] == 421
 
 
+def test_a_service_on_another_address_of_this_machine_answers_to_it() -> None:
+    assert access("127.0.0.2").knows("127.0.0.2:8000")
+    assert not access("127.0.0.2").knows("192.168.0.7:8000")
+
+
 def test_a_service_for_other_machines_knows_its_addresses_but_no_other_name() -> None:
     open_to_all = access("0.0.0.0", names=["Flowers.example"], token="secret")
     assert open_to_all.knows("192.168.0.7:8000")

@@ -13,6 +13,7 @@ import pytest
 from handful.classifier.embedder import Embedder
 from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import NotFiniteError
+from handful.serve.decode import TooLargeError
 from handful.serve.worker import BusyError, Worker
 
 
@@ -104,6 +105,15 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
             assert refused.value.retry_after >= 1
             with worker.admit(2):
                 assert worker.pending == 8
+        assert worker.pending == 0
+
+    run(scene)
+
+
+def test_more_images_than_the_queue_holds_are_not_told_to_come_back() -> None:
+    async def scene(worker: Worker, network: Network) -> None:
+        with pytest.raises(TooLargeError, match="at most 8 images"), worker.admit(9):
+            pass
         assert worker.pending == 0
 
     run(scene)

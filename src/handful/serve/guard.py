@@ -88,7 +88,7 @@ class Access:
 def access(host: str, names: Iterable[str] = (), token: str = "") -> Access:
     """Access to a service bound to `host`; beyond this machine it takes a token."""
     if is_loopback(host):
-        return Access(LOOPBACK | {name.lower() for name in names}, token=token)
+        return Access(LOOPBACK | {host.lower(), *(name.lower() for name in names)}, token=token)
     if not token:
         raise InvalidOptionError(f"A service that other machines can reach ({host}) needs a token.")
     own = {host.lower(), socket.gethostname().lower(), *(name.lower() for name in names)}

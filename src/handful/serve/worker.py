@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from handful.classifier.embedder import Embedder
 from handful.classifier.inputs import Matrix
 from handful.errors import HandfulError
+from handful.serve.decode import TooLargeError
 
 T = TypeVar("T")
 BATCH = 8
@@ -64,9 +65,11 @@ class Worker:
 
     @contextmanager
     def admit(self, images: int) -> Iterator[None]:
-        """Count these images as pending; refuse them if the queue has no room."""
+        """Count these images as pending; refuse them if the queue has no room now, or never would."""
         if self._stopping:
             raise BusyError("The service is stopping.", 5)
+        if images > self.queue:
+            raise TooLargeError(f"A request may have at most {self.queue} images here, but this one has {images}.")
         if self.pending + images > self.queue:
             raise BusyError(f"{self.pending} images are waiting already. Try again later.", self.retry_after())
         self.pending += images
