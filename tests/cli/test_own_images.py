@@ -84,6 +84,9 @@ def test_fit_writes_a_classifier_and_says_how_good_it_is(handful: Handful, folde
     assert handful("fit", folder, "-o", target, "--force", "--no-thumbnails", "--lam", "0.5")[0] == 0
     assert not FewShotClassifier.load(target).has_thumbnails_
     assert FewShotClassifier.load(target).lam_ == 0.5
+    code, out = handful("fit", folder, "-o", target, "--force", "--embedding", "auto:characters,characters+characters")
+    chosen = FewShotClassifier.load(target).embedding_
+    assert f"embedding {chosen}, chosen from characters,characters+characters\n" in out
 
 
 def test_fit_says_which_images_it_counts_once(handful: Handful, folder: Path, tmp_path: Path) -> None:

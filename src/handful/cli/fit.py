@@ -34,9 +34,8 @@ class Fit:
     out: Annotated[Path, arg(aliases=["-o"])]
     """File to write, for example birds.handful."""
     embedding: str = "auto"
-    """auto (chosen by looking at the images), characters, photographs, photographs-large, the path of a handful train
-    run, timm:NAME, hf:NAME, open_clip:NAME/WEIGHTS or onnx:FILE; joined with +, or auto:A,B to choose by
-    leave-one-out."""
+    """auto (chosen by looking at the images), characters, photographs, photographs-large, the folder of a training run,
+    timm:NAME, hf:NAME, open_clip:NAME/WEIGHTS or onnx:FILE; joined with +, or auto:A,B to choose by leave-one-out."""
     learner: Literal["ridge", "logistic", "softmax", "prototypes"] = "ridge"
     """Learner to fit on the features."""
     lam: float | Literal["auto"] = "auto"
@@ -102,7 +101,9 @@ class Fit:
         counts = ", ".join(f"{each.label} ({each.images})" for each in estimate.classes)
         print(textwrap.fill(f"Classes: {counts}", 100, subsequent_indent="  ", break_on_hyphens=False))
         images = count_of(len(clf.labels_), "image")
-        print(f"{self.out}: {count_of(len(clf.classes_), 'class')}, {images}, embedding {clf.embedding_}")
+        names = self.embedding.removeprefix("auto:")
+        chosen = "" if names == self.embedding else f", chosen from {names}"
+        print(f"{self.out}: {count_of(len(clf.classes_), 'class')}, {images}, embedding {clf.embedding_}{chosen}")
         copies = clf.learnt_.repeated
         if copies:
             print(f"{count_of(len(copies), 'image')} left out as an exact copy of another, for example {copies[0]}")

@@ -54,7 +54,7 @@ class Predict:
     copy_to: Path | None = None
     """Folder to copy each image into, by its label."""
     watch: Path | None = None
-    """Folder to watch: label the images that are or come there, until Ctrl-C."""
+    """Folder to watch: label the images in it and those that arrive, until Ctrl-C."""
     json: bool = False
     """Print one JSON object per line, with the probabilities of all classes."""
     csv: bool = False
