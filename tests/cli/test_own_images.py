@@ -415,6 +415,18 @@ def test_a_command_that_fails_leaves_the_file_alone(
     assert file.read_bytes() == content
 
 
+def test_inspect_calls_no_label_right_that_it_could_not_test(handful: Handful, tmp_path: Path) -> None:
+    file = tmp_path / "single.handful"
+    FewShotClassifier().fit(write_folder(tmp_path / "single", dict.fromkeys(SHAPES, 1))).save(file)
+    out, score = handful("inspect", file)[1], FewShotClassifier.load(file).score_estimate_
+    assert "Accuracy: untested" in out
+    assert "No example looks mislabelled" not in out
+    page = (tmp_path / "single.html").read_text()
+    assert "no label looks wrong" not in page
+    assert "no label could be tested" in page
+    assert f"{100 * score.low:.0f} to {100 * score.high:.0f}%" in page
+
+
 def test_inspect_writes_a_page_that_shows_what_to_do(
     handful: Handful, file: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -225,7 +225,7 @@ class ScoreEstimate(Plain):
     def __str__(self) -> str:
         interval = f"95% interval {100 * self.low:.0f} to {100 * self.high:.0f}%"
         if not self.examples:
-            return f"untested, because no class has two images to hold one out; similar tasks have {interval}"
+            return f"untested, because no class has two images to hold one out; from similar tasks, {interval}"
         about = "" if self.exact else "about "
         untested = f"; {_classes(self.untested)} with one image could not be tested" if self.untested else ""
         return (

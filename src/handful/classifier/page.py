@@ -26,7 +26,10 @@ def inspection_page(clf: FewShotClassifier, name: str, unlabelled: Sequence[Pict
     score = estimate.score
     facts = [
         (f"{100 * score.accuracy:.1f}%" if score.examples else "unknown", "accuracy to expect on new images"),
-        (f"{100 * score.low:.0f} to {100 * score.high:.0f}%" if score.examples else "-", "95% interval"),
+        (
+            f"{100 * score.low:.0f} to {100 * score.high:.0f}%",
+            f"95% interval{'' if score.examples else ', from similar tasks'}",
+        ),
         (str(len(state.classes)), "classes"),
         (str(len(state.codes)), "examples"),
     ]
@@ -71,7 +74,8 @@ def _thumb(state: State, index: int, text: str = "", marked: bool = False, small
 def _doubtful_part(state: State, estimate: Estimate) -> list[Markup]:
     found = estimate.doubtful[:DOUBTFUL]
     if not found:
-        return [heading("Doubtful labels"), paragraph("None: no label looks wrong.")]
+        none = "None: no label looks wrong." if estimate.score.examples else "Unknown: no label could be tested."
+        return [heading("Doubtful labels"), paragraph(none)]
     pictures = [
         _thumb(
             state,

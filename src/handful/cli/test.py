@@ -166,6 +166,7 @@ class Inspect:
         )
         print(f"{self.classifier}: {len(clf.classes_)} classes, {len(clf.labels_)} images")
         print(f"Accuracy: {clf.score_estimate_}")
-        print(clf.explain(k=3))
+        if clf.score_estimate_.examples:
+            print(clf.explain(k=3))
         print(f"Page: {target.resolve().as_uri()}")
         return 0
