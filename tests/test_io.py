@@ -164,7 +164,7 @@ def test_sweeping_takes_temporaries_of_this_file_only(tmp_path: Path) -> None:
 def test_what_the_disk_refuses_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     below = tmp_path / "file" / "a"
-    with pytest.raises(DataError, match=r"Cannot write .*--data or HANDFUL_DATA"), write_errors(below):
+    with pytest.raises(DataError, match=r"/a: .*--data or HANDFUL_DATA"), write_errors(below):
         write_atomically(below, b"")
     with pytest.raises(EOFError), write_errors(below):
         raise EOFError("not an error of the disk")
@@ -222,7 +222,7 @@ def test_a_device_is_refused_and_a_large_sparse_file_is_not_read(tmp_path: Path)
         read_bytes("/dev/zero", 100)
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)  # reading it would exhaust memory
-    with pytest.raises(DataError, match="larger than the 1 MB"):
+    with pytest.raises(DataError, match="1 MB"):
         read_bytes(tmp_path / "sparse", 1 << 20)
 
 
@@ -305,7 +305,7 @@ def test_a_file_of_another_length_is_refused_before_it_is_read(tmp_path: Path, s
     write_tensors(path, _tensors(), {})
     with path.open("r+b") as file:
         file.truncate(size if size >= 0 else path.stat().st_size - 1)
-    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+    with pytest.raises(CheckpointError, match=r"/a .*safetensors"):
         read_tensors(path)
 
 
@@ -356,5 +356,5 @@ def test_json_is_read_by_type(tmp_path: Path) -> None:
     kind = dict[str, tuple[int, ...] | float | None]
     assert from_json(kind, {"a": [1, 2], "b": 3, "c": None}, "it") == {"a": (1, 2), "b": 3, "c": None}
     for wrong in ({"a": "1"}, {"a": [1.5]}, {"a": True}, [], 3):
-        with pytest.raises(ValueError, match="does not fit"):
+        with pytest.raises(ValueError, match=r"^it\b"):
             from_json(kind, wrong, "it")

@@ -79,7 +79,7 @@ def test_an_unknown_digest_and_two_ways_at_once_are_refused() -> None:
     clf = FewShotClassifier().fit(X, y)
     with pytest.raises(InvalidOptionError, match="digest 'abc'"):
         clf.forget(digest="abc")
-    with pytest.raises(InvalidOptionError, match="takes one of"):
+    with pytest.raises(InvalidOptionError, match=r"index.*image.*digest"):
         clf.relabel("auk", index=0, digest=clf.examples_[0].digest)
     assert clf.version_ == 1
 
@@ -155,8 +155,8 @@ def test_a_label_that_is_typed_or_sent_has_the_type_of_the_others() -> None:
     assert label_from("4", np.array([3, 4])) == 4
     assert label_from("False", np.array([False, True])) is False
     for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
-        with pytest.raises(InvalidOptionError, match=f"are (whole numbers|booleans) .*but got '{text}'"):
+        with pytest.raises(InvalidOptionError, match=f"(whole numbers|booleans).*'{text}'"):
             label_from(text, np.array(classes))
     for text in ("", "two\nlines", "x" * 201):
-        with pytest.raises(InvalidOptionError, match="1 to 200 printable"):
+        with pytest.raises(InvalidOptionError, match="1 to 200"):
             label_from(text, np.array(["auk", "bee"]))

@@ -104,7 +104,7 @@ def test_new_classes_come_and_images_go_exactly(tmp_path: Path, folder: Path) ->
     hooks[1].unlink()
     clf.forget(image=str(hooks[1])).forget(label="circle")
     assert sorted(clf.labels_) == ["bar"] * 4 + ["cross"] * 4 + ["hook"]
-    with pytest.raises(InvalidOptionError, match="None of the 9 examples"):
+    with pytest.raises(InvalidOptionError, match=r"9 examples .*renamed\.png"):
         clf.forget(image=moved)
 
 
@@ -224,18 +224,18 @@ def test_an_image_that_cannot_be_used_is_named_and_changes_nothing(
 def test_folders_that_cannot_be_learnt_from_are_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(DataError, match="No classes in"):
+    with pytest.raises(DataError, match=r"empty.*no folder"):
         FewShotClassifier().fit(empty)
     drawing("bar", 0).save(empty / "loose.png")
-    with pytest.raises(DataError, match="1 image, but in no class folder"):
+    with pytest.raises(DataError, match=r"empty.*1 image"):
         FewShotClassifier().fit(empty)
     lonely = write_folder(tmp_path / "lonely", {"bar": 3})
-    with pytest.raises(HandfulError, match="one class only, 'bar'"):
+    with pytest.raises(HandfulError, match=r"'bar'.*n_samples = 3"):
         FewShotClassifier(cache=False).fit(lonely)
     (lonely / "circle").mkdir()
     with pytest.raises(DataError, match="'circle'"):
         FewShotClassifier(cache=False).fit(lonely)
-    with pytest.raises(DataError, match="There is no folder"):
+    with pytest.raises(DataError, match="missing"):
         FewShotClassifier().fit(tmp_path / "missing")
 
 
@@ -246,7 +246,7 @@ def test_folders_that_cannot_be_learnt_from_are_refused(tmp_path: Path) -> None:
         (lambda: [np.full((8, 8), 7.0)] * 2, "from 7 to 7"),
         (lambda: [np.full((8, 8), np.nan)] * 2, "NaN"),
         (lambda: [np.zeros((8, 8, 5), np.uint8)] * 2, r"\(8, 8, 5\)"),
-        (lambda: np.zeros((2, 8, 3), np.uint8), "in a list"),
+        (lambda: np.zeros((2, 8, 3), np.uint8), r"\(2, 8, 3\).*\[image\]"),
     ],
 )
 def test_arrays_that_are_no_images_are_refused(images: Callable[[], Any], message: str) -> None:
@@ -255,9 +255,9 @@ def test_arrays_that_are_no_images_are_refused(images: Callable[[], Any], messag
 
 
 def test_embeddings_that_cannot_work_are_refused(clf: FewShotClassifier, folder: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="no embedding"):
+    with pytest.raises(InvalidOptionError, match=r"'caracters'.*'characters'"):
         FewShotClassifier("caracters").fit(folder)
-    with pytest.raises(InvalidOptionError, match="embedding must be"):
+    with pytest.raises(InvalidOptionError, match=r"embedding.*\b3\b"):
         FewShotClassifier(3).fit(folder)
     with pytest.raises(ShapeError, match="expected"):
         FewShotClassifier(lambda images: images.flatten(), cache=False).fit(folder)

@@ -80,7 +80,7 @@ def test_a_network_of_ones_own_must_be_brought_along_and_be_the_same(tmp_path: P
     clf.save(path)
     loaded = FewShotClassifier.load(path, embedding=ImageEmbedding(network, size=24), cache=False)
     np.testing.assert_array_equal(loaded.predict(folder), clf.predict(folder))
-    with pytest.raises(CheckpointError, match="network of your own"):
+    with pytest.raises(CheckpointError, match=r"'Conv2d'.*embedding="):
         FewShotClassifier.load(path)
     with pytest.raises(CheckpointError, match="another embedding"):
         FewShotClassifier.load(path, embedding=ImageEmbedding(network, size=25))
@@ -100,19 +100,19 @@ def test_labels_that_json_cannot_hold_are_refused_before_anything_is_written(tmp
 def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(CheckpointError, match="not a classifier that handful saved"):
+    with pytest.raises(CheckpointError, match=r"birds\.handful.*handful fit"):
         FewShotClassifier.load(saved)
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="There is no classifier"):
+    with pytest.raises(CheckpointError, match=r"missing\.handful.*handful fit"):
         FewShotClassifier.load(tmp_path / "missing.handful")
     foreign = tmp_path / "foreign.handful"
     save_file({"a": torch.zeros(2)}, foreign)
-    with pytest.raises(CheckpointError, match="handful did not write it"):
+    with pytest.raises(CheckpointError, match=r"foreign\.handful.*did not write"):
         FewShotClassifier.load(foreign)
     write_checkpoint(foreign, {"a": torch.zeros(2)}, {"recipe": {}})
-    with pytest.raises(CheckpointError, match="checkpoint of a run"):
+    with pytest.raises(CheckpointError, match=r"foreign\.handful.*checkpoint"):
         FewShotClassifier.load(foreign)
     foreign.write_bytes(b"\x80\x04\x95 a pickle")
     with pytest.raises(CheckpointError):
@@ -122,7 +122,9 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 def test_a_file_of_a_newer_format_is_refused_with_the_advice_to_update(saved: Path) -> None:
     tensors, facts = read_checkpoint(saved)
     write_checkpoint(saved, tensors, {**facts, "format": FORMAT + 1})
-    with pytest.raises(NewerFormatError, match=rf"format {FORMAT + 1}.*format {FORMAT}.*Update handful") as refused:
+    with pytest.raises(
+        NewerFormatError, match=rf"format {FORMAT + 1}.*format {FORMAT}.*pip install --upgrade"
+    ) as refused:
         FewShotClassifier.load(saved)
     assert "not a classifier" not in str(refused.value)
 

@@ -48,7 +48,7 @@ def test_every_skipped_file_is_counted_with_its_reason(folder: Path) -> None:
 def test_a_class_of_unreadable_formats_says_why_it_is_empty(folder: Path) -> None:
     (folder / "phone").mkdir()
     (folder / "phone" / "a.raw").write_bytes(b"?")
-    with pytest.raises(DataError, match=r"Skipped 1 file: \.raw is no image format"):
+    with pytest.raises(DataError, match=r"'phone'.*1 file.*\.raw"):
         labelled_pictures(folder, None)
 
 
@@ -86,7 +86,7 @@ class Column(list[object]):
 def test_a_table_larger_than_any_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "table.csv").open("wb") as file:
         file.truncate(10**10)
-    with pytest.raises(DataError, match="is larger than"):
+    with pytest.raises(DataError, match="64 MB"):
         labelled_pictures(tmp_path / "table.csv", None)
 
 
@@ -100,7 +100,7 @@ def test_a_folder_within_a_class_that_cannot_be_read_is_an_error(folder: Path, m
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", forbidding)
-    with pytest.raises(DataError, match=r"bar/more cannot be read: Permission denied"):
+    with pytest.raises(DataError, match=r"bar/more.*Permission denied"):
         labelled_pictures(folder, None)
 
 
@@ -119,7 +119,7 @@ def test_all_bad_images_are_named_at_once(folder: Path, tmp_path: Path) -> None:
     for path in bad:
         path.write_bytes(b"not an image")
     images = [bad[0], *sorted(folder.rglob("*.png")), bad[1]]
-    with pytest.raises(UnreadableImagesError, match=r"a\.png.*and 1 more of 7 images") as caught:
+    with pytest.raises(UnreadableImagesError, match=r"a\.png.*1 more of 7") as caught:
         FewShotClassifier(cache=False).fit(images, ["bar"] * 4 + ["hook"] * 3)
     assert sorted(caught.value.reasons) == [0, 6]
 

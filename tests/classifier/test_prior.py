@@ -127,13 +127,13 @@ def test_a_prior_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"prior": {"yak": np.ones(20)}}, "'yak', but no example has that label. There is auk, bee"),
-        ({"prior": {"auk": np.ones(19)}}, r"20 finite numbers for 'auk'.*shape \(19,\)"),
-        ({"prior": {"auk": np.full(20, np.nan)}}, "20 finite numbers for 'auk'"),
-        ({"prior": {"auk": ["a"] * 20}}, "20 finite numbers for 'auk'"),
-        ({"prior": np.ones((2, 20))}, "maps labels to vectors"),
-        ({"prior": {}}, "maps labels to vectors"),
-        ({"prior": {"auk": np.ones(20)}, "learner": "logistic"}, "works with learner='ridge'"),
+        ({"prior": {"yak": np.ones(20)}}, "'yak'.* auk, bee"),
+        ({"prior": {"auk": np.ones(19)}}, r"20 .*'auk'.*\(19,\)"),
+        ({"prior": {"auk": np.full(20, np.nan)}}, "20 finite .*'auk'"),
+        ({"prior": {"auk": ["a"] * 20}}, "20 finite .*'auk'"),
+        ({"prior": np.ones((2, 20))}, "'heron'.*'owl'"),
+        ({"prior": {}}, "'heron'.*'owl'"),
+        ({"prior": {"auk": np.ones(20)}, "learner": "logistic"}, "learner='ridge'.*learner='logistic'"),
     ],
 )
 def test_a_prior_that_cannot_work_is_refused_with_the_reason(options: dict[str, Any], reason: str) -> None:

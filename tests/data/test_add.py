@@ -64,23 +64,23 @@ def test_a_damaged_store_is_not_taken_for_one_that_is_there(photos: Path, root: 
 
 @pytest.mark.parametrize("name", ["", "../a", "a/b", ".hidden", "a b", "-x", "a.b", "x" * 200])
 def test_names_that_cannot_be_files_are_refused(name: str, photos: Path, root: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="letters, digits"):
+    with pytest.raises(InvalidOptionError, match=r"letters.*digits.*'_' and '-'"):
         add(name, root, [photos])
     with pytest.raises(InvalidOptionError):
         remove(name, root)
 
 
 def test_glyphs_and_options_of_known_benchmarks_are_refused(photos: Path, root: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="drawn by handful itself"):
+    with pytest.raises(InvalidOptionError, match="'glyphs'"):
         add("glyphs", root, [photos])
-    with pytest.raises(InvalidOptionError, match="own size and splits"):
+    with pytest.raises(InvalidOptionError, match=r"'omniglot'.*size and split"):
         add("omniglot", root, [photos], FolderOptions(size=20))
 
 
 def test_what_cannot_be_downloaded_says_what_to_do(root: Path) -> None:
-    with pytest.raises(DataError, match=r"no benchmark called 'birds'.*handful data add birds --from PATH"):
+    with pytest.raises(DataError, match=r"'birds'.*omniglot.*handful data add birds --from PATH"):
         add("birds", root)
-    with pytest.raises(DataError, match=r"cannot be downloaded.*--from PATH"):
+    with pytest.raises(DataError, match=r"mini-imagenet --from PATH"):
         add("mini-imagenet", root)
 
 
@@ -91,7 +91,7 @@ def test_removing_gives_the_room_back(photos: Path, root: Path) -> None:
     assert remove("a", root) == size + 5
     assert not path.exists()
     assert leftovers(root) == ["downloads"]
-    with pytest.raises(DataError, match="no data set 'a'"):
+    with pytest.raises(DataError, match=r"'a' in .*root"):
         remove("a", root)
 
 
@@ -123,7 +123,7 @@ def test_servers_that_send_it_all_in_the_end_give_a_good_store(behaviour: str, t
 
 @pytest.mark.parametrize("behaviour", ["stall", "silent", "html", "shorter", "wrong", "missing", "alwayscut"])
 def test_servers_that_do_not_give_a_clear_error_and_no_store(behaviour: str, toy: Web, root: Path) -> None:
-    with pytest.raises(DataError, match=r"toy.zip could not be downloaded"):
+    with pytest.raises(DataError, match=r"toy\.zip.*--from"):
         add("toy", root, mirrors=[toy.at(behaviour)], timeout=0.3)
     with pytest.raises(HandfulError):
         load("toy", root=root)
@@ -137,7 +137,7 @@ def test_a_download_that_holds_no_images_is_a_clear_error(
     md5 = hashlib.md5(toy.files["toy.zip"], usedforsecurity=False).hexdigest()
     source = SOURCES["toy"]
     monkeypatch.setitem(SOURCES, "toy", Source("toy", "Toy", "none", "", source.read, (Remote("toy.zip", (), md5),)))
-    with pytest.raises(DataError, match="neither a folder nor a zip or tar archive"):
+    with pytest.raises(DataError, match=r"toy\.zip .*zip or tar"):
         add("toy", root, mirrors=[toy.at("good")])
 
 
@@ -192,7 +192,7 @@ def test_a_full_disk_while_a_tar_is_inflated_leaves_nothing(tmp_path: Path, root
 
 def test_a_cache_that_cannot_be_written_is_a_clear_error(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=r"Cannot write .*Not a directory.*--data or HANDFUL_DATA"):
+    with pytest.raises(DataError, match=r"a\.pack: Not a directory.*--data or HANDFUL_DATA"):
         add("a", tmp_path / "file" / "below", [photos])
 
 

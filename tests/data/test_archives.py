@@ -88,7 +88,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path, scratch: Path) -> None:
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr(info, "/etc/passwd")
-    with pytest.raises(DataError, match="contains a link"):
+    with pytest.raises(DataError, match="link, 'link'"):
         open_tree(tmp_path / "x.zip", scratch)
 
 
@@ -98,7 +98,7 @@ def test_a_link_or_device_in_a_tar_is_refused(kind: bytes, tmp_path: Path, scrat
     info.type, info.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         archive.addfile(info)
-    with pytest.raises(DataError, match="link or device"):
+    with pytest.raises(DataError, match="device, 'link'"):
         open_tree(tmp_path / "x.tar", scratch)
 
 
@@ -115,7 +115,7 @@ def test_a_zip_with_one_huge_member_is_refused(tmp_path: Path, scratch: Path, mo
     monkeypatch.setattr(archives, "MAX_MEMBER", 10 << 20)
     bomb = zip_bomb(tmp_path / "bomb.zip", 1, 16 << 20)
     assert bomb.stat().st_size < 20_000
-    with pytest.raises(DataError, match=r"'0.png' would unpack to 17 MB"):
+    with pytest.raises(DataError, match=r"'0\.png' .*17 MB.*10 MB"):
         open_tree(bomb, scratch)
 
 
@@ -123,7 +123,7 @@ def test_a_zip_that_holds_far_more_than_it_weighs_is_refused(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "GIGABYTE", 10 << 20)
-    with pytest.raises(DataError, match=r"over 100 times its own size"):
+    with pytest.raises(DataError, match=r"10 MB.*100 times"):
         open_tree(zip_bomb(tmp_path / "bomb.zip", 4, 4 << 20), scratch)
 
 
@@ -143,7 +143,7 @@ def test_a_compressed_tar_stops_inflating_at_the_limit(
 ) -> None:
     monkeypatch.setattr(archives, "GIGABYTE", 10 << 20)
     bomb = write_tar(tmp_path / "bomb.tar.gz", {"0.png": bytes(64 << 20)}, "w:gz")
-    with pytest.raises(DataError, match="would unpack to more than 10 MB"):
+    with pytest.raises(DataError, match=r"10 MB.*100 times"):
         open_tree(bomb, scratch)
     assert sum(file.stat().st_size for file in scratch.iterdir()) < 16 << 20
 
@@ -174,9 +174,9 @@ def test_a_truncated_archive_is_refused(layout: str, share: float, tmp_path: Pat
 
 def test_what_is_no_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
     (tmp_path / "page.zip").write_bytes(b"<html>not found</html>")
-    with pytest.raises(DataError, match="neither a folder nor a zip or tar archive"):
+    with pytest.raises(DataError, match=r"page\.zip .*zip or tar"):
         open_tree(tmp_path / "page.zip", scratch)
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="/nothing "):
         open_tree(tmp_path / "nothing", scratch)
 
 
@@ -221,7 +221,7 @@ def test_two_members_of_one_name_are_refused(kind: str, tmp_path: Path, scratch:
         with tarfile.open(path, "w") as tar:
             for name in ("a/1.png", "a//1.png"):
                 tar.addfile(tarfile.TarInfo(name))
-    with pytest.raises(DataError, match=r"two members called 'a/1\.png'"):
+    with pytest.raises(DataError, match=r"two .*'a/1\.png'"):
         open_tree(path, scratch)
 
 
@@ -253,7 +253,7 @@ def test_an_unreadable_class_folder_is_an_error(tmp_path: Path, scratch: Path, m
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", forbidding)
-    with pytest.raises(DataError, match=r"photos/b cannot be read: Permission denied"):
+    with pytest.raises(DataError, match=r"photos/b .*Permission denied"):
         open_tree(root, scratch)
 
 

@@ -146,13 +146,13 @@ def test_the_same_bytes_give_the_same_pixels() -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_truncated_images_are_refused(kind: str, share: float) -> None:
     data = encoded(noise(64, 64), kind)
-    with pytest.raises(DataError, match="cannot be read as an image"):
+    with pytest.raises(DataError, match="read as an image"):
         decode(data[: int(len(data) * share)], Decoding(32, 32))
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"%!PS-Adobe-3.0 EPSF-3.0\n", bytes(1000)])
 def test_what_is_no_image_is_refused(data: bytes) -> None:
-    with pytest.raises(DataError, match="cannot be read as an image"):
+    with pytest.raises(DataError, match="read as an image"):
         decode(data, Decoding(8, 8))
 
 
@@ -187,5 +187,5 @@ def test_jpeg_2000_may_have_a_quarter_of_the_pixels(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(decoding, "MAX_PIXELS", 400)
     image = Image.new("L", (11, 10))
     assert decode(saved(image), Decoding(8, 8)).shape == (8, 8, 3)
-    with pytest.raises(DataError, match="claims 11 x 10 pixels"):
+    with pytest.raises(DataError, match="11 x 10 pixels"):
         decode(saved(image, "JPEG2000"), Decoding(8, 8))

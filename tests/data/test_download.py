@@ -96,7 +96,7 @@ def test_a_complete_leftover_needs_no_more_bytes(web: Web, tmp_path: Path) -> No
 def test_a_bad_server_is_a_clear_error_and_the_next_mirror_helps(
     behaviour: str, reason: str, web: Web, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match=rf"file.zip could not be downloaded.*{reason}.*--from"):
+    with pytest.raises(DataError, match=rf"file\.zip.*{reason}.*--from"):
         fetch(remote(web, behaviour), tmp_path, timeout=0.3)
     assert not (tmp_path / "file.zip").exists()
     assert fetch(remote(web, behaviour, "good"), tmp_path, timeout=0.3).read_bytes() == BODY
@@ -121,7 +121,7 @@ def test_a_dead_mirror_costs_nothing_that_was_there(web: Web, tmp_path: Path) ->
 
 def test_an_endless_answer_is_cut_off(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "MAX_BYTES", 1 << 20)
-    with pytest.raises(DataError, match="sends more than 1 MB"):
+    with pytest.raises(DataError, match=r"file\.zip.*\b1 MB"):
         fetch(remote(web, "endless"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_own_mirrors_come_first(web: Web, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "ftp:///nowhere", "http://", "http://no host/"])
 def test_an_address_that_makes_no_sense_is_a_clear_error(address: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="could not be downloaded"):
+    with pytest.raises(DataError, match=r"file\.zip.*--from"):
         fetch(Remote("file.zip", (address,), ""), tmp_path, timeout=2)
 
 

@@ -52,7 +52,7 @@ def test_chunks_are_bounded_whatever_the_number_of_images(photos: dict[str, byte
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_broken_image_is_named(jobs: int, photos: dict[str, bytes], tmp_path: Path) -> None:
     photos["037.png"] = photos["037.png"][:-80]
-    with pytest.raises(DataError, match=r"The image 037.png cannot be read as an image"):
+    with pytest.raises(DataError, match=r"037\.png .*truncated"):
         everything(items_of(write_files(tmp_path / "folder", photos)), jobs)
 
 
@@ -63,8 +63,7 @@ def test_a_zip_member_with_a_wrong_checksum_is_named(jobs: int, photos: dict[str
     data = bytearray(path.read_bytes())
     data[data.index(photos["037.png"]) + 100] ^= 255
     path.write_bytes(data)
-    packing_error = r"The image 037.png cannot be read: Bad CRC-32"
-    with pytest.raises(DataError, match=packing_error):
+    with pytest.raises(DataError, match=r"037\.png .*Bad CRC-32"):
         everything(items, jobs)
 
 
@@ -72,7 +71,7 @@ def test_a_zip_member_with_a_wrong_checksum_is_named(jobs: int, photos: dict[str
 def test_a_file_that_vanished_is_named(jobs: int, photos: dict[str, bytes], tmp_path: Path) -> None:
     items = items_of(write_files(tmp_path / "folder", photos))
     (tmp_path / "folder" / "012.png").unlink()
-    with pytest.raises(DataError, match=r"The image 012.png cannot be read: .*No such file"):
+    with pytest.raises(DataError, match=r"012\.png .*No such file"):
         everything(items, jobs)
 
 
@@ -81,7 +80,7 @@ def test_a_worker_that_dies_is_an_error_not_a_hang(
 ) -> None:
     items = items_of(write_files(tmp_path / "folder", photos))
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(DataError, match=r"A decoding worker died between 000.png and 059.png"):
+    with pytest.raises(DataError, match=r"worker.* 000\.png and 059\.png"):
         everything(items, 2)
 
 

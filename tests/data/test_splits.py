@@ -146,18 +146,18 @@ def test_what_is_no_split_is_refused_with_an_example(split: str) -> None:
 
 
 def test_fractions_must_sum_to_one() -> None:
-    with pytest.raises(InvalidOptionError, match=r"must sum to 1, but 0.5/0.3/0.3 sums to 1.1"):
+    with pytest.raises(InvalidOptionError, match=r"0\.5/0\.3/0\.3 .*1\.1"):
         split_sizes("0.5/0.3/0.3", 10)
 
 
 @pytest.mark.parametrize("classes", [9, 11])
 def test_counts_must_sum_to_the_classes(classes: int) -> None:
-    with pytest.raises(NotEnoughClassesError, match=rf"needs 10 classes, but there are {classes}"):
+    with pytest.raises(NotEnoughClassesError, match=rf"10 classes.* {classes}\b"):
         split_sizes("5/2/3", classes)
 
 
 def test_too_few_classes_for_three_parts_are_refused() -> None:
-    with pytest.raises(NotEnoughClassesError, match="at least 3 classes, but there are 2"):
+    with pytest.raises(NotEnoughClassesError, match=r"3 classes.* 2\b"):
         split_sizes("0.6/0.2/0.2", 2)
 
 

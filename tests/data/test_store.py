@@ -86,7 +86,7 @@ def test_splits_open_by_name_and_the_first_is_the_default(store: Path) -> None:
     assert second.name == "toy/second"
     assert (second.train.classes, len(second.val), second.test.classes) == (("a", "d"), 0, ("b", "c"))
     assert torch.equal(second.train.images, torch.from_numpy(PIXELS[[0, 1, 2, 6, 7, 8, 9]]).permute(0, 3, 1, 2))
-    with pytest.raises(DataError, match=r"no class split 'third', only: first, second"):
+    with pytest.raises(DataError, match=r"'toy' .*'third'.*first, second"):
         open_benchmark(store, "third")
 
 
@@ -108,7 +108,7 @@ def test_check_passes_a_whole_store_and_finds_a_single_flipped_bit(store: Path) 
     data[-7] ^= 1
     store.write_bytes(data)
     read_header(store)
-    with pytest.raises(DataError, match=r"hash does not match.*handful data remove toy"):
+    with pytest.raises(DataError, match=r"hash.*handful data remove toy"):
         check_store(store)
 
 
@@ -122,7 +122,7 @@ def test_a_truncated_store_is_refused(store: Path, keep: int) -> None:
 def test_a_store_with_bytes_too_many_is_refused(store: Path) -> None:
     with store.open("ab") as file:
         file.write(b"x")
-    with pytest.raises(DataError, match=r"should have \d+ bytes but has \d+"):
+    with pytest.raises(DataError, match=r"\d+ bytes.* \d+"):
         open_table(store)
 
 
@@ -140,7 +140,7 @@ def test_every_byte_of_the_header_is_guarded(store: Path) -> None:
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "photo.pack"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(5000))
-    with pytest.raises(DataError, match="not a data set packed by handful"):
+    with pytest.raises(DataError, match=r"photo\.pack .*handful data remove photo"):
         open_table(path)
 
 
@@ -192,7 +192,7 @@ def test_a_store_can_be_moved(store: Path, tmp_path: Path) -> None:
 def test_a_split_that_repeats_classes_is_refused_before_they_are_counted_out(tmp_path: Path) -> None:
     many = {"train": ((0, 4),) * 2_000, "val": (), "test": ()}
     write_store(tmp_path / "x.pack", replace(HEADER, splits={"first": many}), [PIXELS])
-    with pytest.raises(DataError, match="name a class twice"):
+    with pytest.raises(DataError, match=r"x\.pack .*class.* twice"):
         open_benchmark(tmp_path / "x.pack")
 
 

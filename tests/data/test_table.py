@@ -60,11 +60,11 @@ def test_what_does_not_belong_together_is_refused() -> None:
         ImageTable(images.float(), ("a",), (6,))
     with pytest.raises(ShapeError, match="sum to 5"):
         ImageTable(images, ("a", "b"), (2, 3))
-    with pytest.raises(DataError, match="occur twice: a"):
+    with pytest.raises(DataError, match=r"twice: a\."):
         ImageTable(images, ("a", "a"), (2, 4))
     with pytest.raises(ShapeError, match="2 classes but 1 group"):
         ImageTable(images, ("a", "b"), (2, 4), ("x",))
-    with pytest.raises(DataError, match="for example z"):
+    with pytest.raises(DataError, match=r"'train'.*1 classes.* z\."):
         table().split("train", ["a", "z"])
-    with pytest.raises(DataError, match="'a' of x is in both 'train' and 'test'"):
+    with pytest.raises(DataError, match=r"'a' of x .*'train' and 'test'"):
         Benchmark("x", *(table().split(part, [name]) for part, name in zip(PARTS, "aba", strict=True)))

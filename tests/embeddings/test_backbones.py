@@ -86,7 +86,7 @@ def test_a_network_of_a_package_is_found_again_by_its_name(
 
 def test_open_clip_needs_the_name_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in("open_clip", monkeypatch)
-    with pytest.raises(InvalidOptionError, match="There are openai"):
+    with pytest.raises(InvalidOptionError, match=r"open_clip:ViT-B-32/WEIGHTS.* openai"):
         backbone("open_clip:ViT-B-32")
 
 
@@ -148,12 +148,12 @@ def test_an_onnx_file_says_what_is_wrong_with_it(tmp_path: Path, graph: Path) ->
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(graph.read_bytes()[:1000])
     for name, error, message in (
-        (f"onnx:{damaged}", DataError, "cannot be opened"),
+        (f"onnx:{damaged}", DataError, r"damaged\.onnx .*INVALID_PROTOBUF"),
         (f"onnx:{tmp_path / 'missing.onnx'}", DataError, "No such file"),
-        ("onnx:/dev/zero", DataError, "is not a regular file"),
-        (f"onnx:{graph}?colour=blue", InvalidOptionError, "is stated as"),
-        (f"onnx:{graph}?mean=a", InvalidOptionError, "numbers joined by commas"),
-        ("onnx:", InvalidOptionError, "after the colon"),
+        ("onnx:/dev/zero", DataError, "/dev/zero .*regular file"),
+        (f"onnx:{graph}?colour=blue", InvalidOptionError, r"small\.onnx .*'\?colour=blue'"),
+        (f"onnx:{graph}?mean=a", InvalidOptionError, "'a'"),
+        ("onnx:", InvalidOptionError, "onnx: "),
     ):
         with pytest.raises(error, match=message):
             backbone(name)
@@ -214,7 +214,7 @@ def test_leave_one_out_chooses_among_embeddings(tmp_path: Path, folder: Path, gr
 
 
 def test_a_name_that_is_nearly_right_is_corrected(folder: Path) -> None:
-    with pytest.raises(InvalidOptionError, match="Did you mean 'photographs'"):
+    with pytest.raises(InvalidOptionError, match=r"'photograps'.*'photographs'"):
         FewShotClassifier("photograps").fit(folder)
-    with pytest.raises(InvalidOptionError, match="Name the embeddings"):
+    with pytest.raises(InvalidOptionError, match="auto:characters,photographs"):
         FewShotClassifier("auto:").fit(folder)

@@ -54,9 +54,9 @@ def test_folding_batch_norm_changes_no_feature(norm: Norm) -> None:
 
 
 def test_wrong_options_and_tiny_images_are_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="dropout is a probability"):
+    with pytest.raises(InvalidOptionError, match=r"dropout .*1\.0"):
         conv4("64C", 3, dropout=1.0)
     with pytest.raises(InvalidOptionError, match="32C, 64C, wide"):
         conv4("65C")  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match="at least 24x24 pixels, but got 16x16"):
+    with pytest.raises(ShapeError, match=r"24x24 pixels.* 16x16"):
         conv4("32C", 1)(torch.rand(1, 1, 16, 16))

@@ -56,7 +56,7 @@ def test_a_file_of_weights_that_was_changed_is_not_opened(tmp_path: Path, monkey
     (package / "__init__.py").write_text("")
     (package / efficientnet.LITE0.weights).write_bytes(b"malicious")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(DataError, match="not opened"):
+    with pytest.raises(DataError, match="SHA-256"):
         efficientnet.published_efficientnet.__wrapped__(replace(efficientnet.LITE0, package="changed"))
 
 

@@ -54,13 +54,13 @@ def test_blocks_pool_before_the_leaky_relu_whose_slopes_are_the_original_s():
 
 
 def test_other_sizes_and_options_are_refused():
-    with pytest.raises(ShapeError, match="84x84 pixels, but got 32x32"):
+    with pytest.raises(ShapeError, match=r"84x84 pixels.* 32x32"):
         build_embedding("gnn-net")(torch.rand(1, 3, 32, 32))
-    with pytest.raises(ShapeError, match="at least 20x20"):
+    with pytest.raises(ShapeError, match="20x20"):
         build_embedding("gnn-net", side=16)
-    with pytest.raises(ShapeError, match="at least 20x20"):
+    with pytest.raises(ShapeError, match="20x20"):
         build_embedding("gnn-net", 1, side=16)
-    with pytest.raises(InvalidOptionError, match="dropout of its original"):
+    with pytest.raises(InvalidOptionError, match=r"dropout = 0\.1"):
         build_embedding("gnn-net", dropout=0.1)
-    with pytest.raises(InvalidOptionError, match="batch norm only"):
+    with pytest.raises(InvalidOptionError, match="norm = 'group'"):
         build_embedding("gnn-net", norm="group")

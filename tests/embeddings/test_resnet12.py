@@ -99,7 +99,7 @@ def test_it_is_built_by_name_and_gives_feature_maps():
     network = build_embedding("resnet12", 1, dropout=0.2)
     assert isinstance(network, ResNet12)
     assert network.feature_maps() is network.blocks
-    with pytest.raises(InvalidOptionError, match="batch norm only"):
+    with pytest.raises(InvalidOptionError, match="norm = 'group'"):
         build_embedding("resnet12", norm="group")
 
 

@@ -162,15 +162,15 @@ def test_a_transform_gets_a_generator_of_its_own_for_each_episode() -> None:
 
 
 def test_too_few_classes_or_images_are_named() -> None:
-    with pytest.raises(NotEnoughClassesError, match=r"40-way episode needs 40 classes, but split 'all' has 30"):
+    with pytest.raises(NotEnoughClassesError, match=r"40-way .*'all' .*30"):
         EpisodeSampler(dataset(), FixedShots(40, 1, 1))
-    with pytest.raises(NotEnoughImagesError, match=r"class 'class1' of split 'all' has 3"):
+    with pytest.raises(NotEnoughImagesError, match=r"5 images.*'class1' .*'all' .*3"):
         EpisodeSampler(dataset((20, 3, 20)), FixedShots(2, 1, 4))
     with pytest.raises(InvalidOptionError, match="no groups"):
         EpisodeSampler(dataset(), FixedShots(2, 1, 1, within_group=True))
     with pytest.raises(InvalidOptionError, match="shot = 0"):
         FixedShots(5, 0, 1)
-    with pytest.raises(InvalidOptionError, match="a query must remain"):
+    with pytest.raises(InvalidOptionError, match=r"9 images.*max_shot = 9"):
         RandomShots(5, 9, 1, 9)
 
 

@@ -96,7 +96,7 @@ def test_a_state_whose_tensors_are_not_exactly_the_expected_ones_is_refused(
     trained: Path, tmp_path: Path, change: Callable[[Tensors, Facts], None]
 ) -> None:
     folder = _copied(trained, tmp_path, change)
-    with pytest.raises(CheckpointError, match="does not fit this model"):
+    with pytest.raises(CheckpointError, match="training state"):
         _resumed(folder)
 
 
@@ -106,9 +106,9 @@ def test_a_whole_state_is_resumed(trained: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_recipe_is_neither_resumed_nor_evaluated(trained: Path, tmp_path: Path) -> None:
     folder = _copied(trained, tmp_path, lambda tensors, facts: facts["recipe"].update(seed=1))
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match=r"last\.safetensors .*recipe\.json"):
         _resumed(folder)
-    with pytest.raises(CheckpointError, match="another recipe"):
+    with pytest.raises(CheckpointError, match=r"last\.safetensors .*recipe\.json"):
         load_model(folder, "last")
     assert load_model(folder / LAST)  # a file by its own name is taken as it is
 
@@ -142,7 +142,7 @@ def test_a_recipe_of_absurd_sizes_or_types_is_refused_before_anything_is_built(
 )
 def test_an_image_shape_that_cannot_be_is_refused(trained: Path, tmp_path: Path, shape: Any) -> None:
     folder = _copied(trained, tmp_path, lambda tensors, facts: facts.update(image_shape=shape))
-    with pytest.raises(CheckpointError, match="does not hold a whole model"):
+    with pytest.raises(CheckpointError, match=r"last\.safetensors"):
         load_model(folder / LAST)
 
 
@@ -167,5 +167,5 @@ def test_a_damaged_recipe_is_one_clear_error(tmp_path: Path, text: bytes) -> Non
 )
 def test_a_damaged_manifest_is_one_clear_error(tmp_path: Path, text: bytes) -> None:
     (tmp_path / MANIFEST).write_bytes(text)
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
         read_sessions(tmp_path, "a")

@@ -166,13 +166,13 @@ def test_another_way_works_or_is_refused_with_both_numbers(case: Case):
 def test_an_empty_class_is_refused_by_its_number(case: Case):
     model, one = case.model(), episode(0, shot=2)
     support = LabelledSet(one.support.inputs[:-2], one.support.targets[:-2])
-    with pytest.raises(ShapeError, match=r"Class 2 .* no support example"):
+    with pytest.raises(ShapeError, match=r"Class 2 .*support"):
         model(dataclasses.replace(one, support=support))
 
 
 @every_learner
 def test_one_class_only_is_refused(case: Case):
-    with pytest.raises(ShapeError, match="at least two classes"):
+    with pytest.raises(ShapeError, match="two classes"):
         case.model()(episode(0, way=1))
 
 
@@ -181,7 +181,7 @@ def test_features_that_are_not_numbers_are_refused_with_their_count(case: Case):
     model, one = case.model(), episode(0)
     inputs = one.support.inputs.clone()
     inputs[1] = torch.nan
-    with pytest.raises(NotFiniteError, match="1 of the 6 support embeddings"):
+    with pytest.raises(NotFiniteError, match="1 of the 6 support"):
         model(dataclasses.replace(one, support=LabelledSet(inputs, one.support.targets)))
 
 
@@ -191,7 +191,7 @@ def test_a_query_that_is_no_number_is_refused_and_not_answered(case: Case):
     predict = case.model().adapt(problem.support)
     inputs = problem.query.inputs.clone()
     inputs[1] = torch.nan
-    with pytest.raises(NotFiniteError, match="of 6 queries were answered with NaN"):
+    with pytest.raises(NotFiniteError, match=r"of 6 queries .*NaN"):
         predict(inputs)
 
 
@@ -199,7 +199,7 @@ def test_a_query_that_is_no_number_is_refused_and_not_answered(case: Case):
 def test_targets_that_do_not_belong_to_the_support_are_refused(case: Case):
     model, one = case.model(), episode(0)
     features = model.embed(one.support.inputs)
-    with pytest.raises(ShapeError, match="must agree"):
+    with pytest.raises(ShapeError, match=r"\(5, 3\)"):
         model.learner.fit(features, one.support.targets[1:])
 
 

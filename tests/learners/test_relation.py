@@ -149,7 +149,7 @@ def test_the_paper_s_embedding_gives_feature_maps_for_it():
 
 def test_an_embedding_that_flattens_its_maps_is_refused():
     flat = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
-    with pytest.raises(InvalidOptionError, match="feature maps"):
+    with pytest.raises(InvalidOptionError, match=r"\(72,\).*feature_maps"):
         build_learner("relation", flat, (1, 8, 8), {})
 
 
@@ -158,7 +158,7 @@ def test_maps_that_are_too_small_or_of_another_shape_are_refused():
         RelationNet((8, 3, 3))
     with pytest.raises(ShapeError, match=r"\(8, 4, 4\).*\(8, 5, 5\)"):
         RelationNet((8, 4, 4)).fit(torch.zeros(2, 8, 5, 5), torch.eye(2))
-    with pytest.raises(ShapeError, match=r"at least 10x10 positions, but the embedding gives 6x6.* or padding 1"):
+    with pytest.raises(ShapeError, match=r"10x10 .*6x6.*padding 1"):
         RelationNet((8, 6, 6), padding=0)
     with pytest.raises(ShapeError, match=r"\(8, 4, 4\).*\(3, 4, 4\)"):
         RelationNet((8, 4, 4), statistics="batch").fit(torch.zeros(2, 3, 4, 4), torch.eye(2))

@@ -58,12 +58,12 @@ def test_in_evaluation_it_is_ridge_regression_on_the_features(literal):
 
 
 def test_a_class_beyond_the_planned_ones_is_refused():
-    with pytest.raises(ShapeError, match=r"number 4 .* only 4 classes"):
+    with pytest.raises(ShapeError, match=r"number 4 .*4 classes"):
         Transfer(1, 4).pose(episode())
 
 
 def test_the_number_of_training_classes_must_be_given_and_sensible():
-    with pytest.raises(InvalidOptionError, match="needs the option 'classes'"):
+    with pytest.raises(InvalidOptionError, match=r"transfer .*'classes'"):
         build_learner("transfer", nn.Flatten(), (1, 4, 4), {})
-    with pytest.raises(InvalidOptionError, match="at least 2"):
+    with pytest.raises(InvalidOptionError, match=r"2, .*1\."):
         build_learner("transfer", nn.Flatten(), (1, 4, 4), {"classes": 1})

@@ -46,9 +46,13 @@ def test_a_field_of_a_later_version_is_refused_by_name() -> None:
         {"episodes": 0},
         {"patience": -1},
         {"rate": 0.0},
+        {"rate": -1.0},
+        {"rate": float("nan")},
         {"rate": float("inf")},
         {"momentum": 1.0},
         {"decay": 0.0},
+        {"decay": 1.5},
+        {"label_smoothing": -0.1},
         {"episodes_per_step": 3},
     ],
 )

@@ -86,7 +86,7 @@ def test_learners_that_need_more_than_inner_products_are_evaluated_too(tiny: Ben
         evaluate(model, tasks(tiny, 4, 2, 5), 30, route="episodes").accuracies,
         evaluate(model, tasks(tiny, 4, 2, 5), 30).accuracies,
     )
-    with pytest.raises(InvalidOptionError, match="more than inner products"):
+    with pytest.raises(InvalidOptionError, match=r"NearestNeighbour .*'features'"):
         evaluate(model, tasks(tiny, 4, 2, 5), 30, route="gram")
 
 
@@ -141,12 +141,12 @@ def test_features_that_are_not_finite_are_refused_by_number(tiny: Benchmark) -> 
     model = model_with(ProtoNet())
     pool = embed_pool(model.embedding, tiny.test)
     pool[3, 5], pool[7, 0] = math.nan, math.inf
-    with pytest.raises(NotFiniteError, match="features of 2 of 120 images"):
+    with pytest.raises(NotFiniteError, match="2 of 120 images"):
         evaluate(model, tasks(tiny, 5, 1, 5), 20, pool=pool)
 
 
 def test_a_tile_that_cannot_fit_is_refused(tiny: Benchmark) -> None:
-    with pytest.raises(InvalidOptionError, match="no room for a tile"):
+    with pytest.raises(InvalidOptionError, match=r"Gram matrix.*'features'"):
         evaluate(model_with(R2D2()), tasks(tiny, 5, 1, 5), 20, route="tiles", memory=1000)
 
 
@@ -178,5 +178,5 @@ def test_accuracy_counts_the_largest_logit_of_each_query() -> None:
 
 
 def test_no_episodes_is_refused(tiny: Benchmark) -> None:
-    with pytest.raises(InvalidOptionError, match="at least one episode"):
+    with pytest.raises(InvalidOptionError, match=r"episode.* 0\b"):
         evaluate(model_with(R2D2()), tasks(tiny), 0)

@@ -56,7 +56,7 @@ def test_leading_dimensions_are_episodes() -> None:
 
 
 def test_inputs_and_targets_that_do_not_match_are_refused() -> None:
-    with pytest.raises(ShapeError, match="one-hot targets of shape"):
+    with pytest.raises(ShapeError, match=r"\(3, 1, 28, 28\) .*\(4, 4\)"):
         LabelledSet(torch.zeros(3, 1, 28, 28), torch.eye(4))
 
 

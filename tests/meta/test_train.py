@@ -112,7 +112,7 @@ def test_a_run_that_failed_before_its_first_update_can_be_started_again(tiny: Be
     run.start()
     assert read_recipe(tmp_path).way == 4
     next(run.train())
-    with pytest.raises(InvalidOptionError, match="already holds a run"):
+    with pytest.raises(InvalidOptionError, match="--resume"):
         run.start()
 
 
@@ -132,7 +132,7 @@ def test_the_second_loss_is_the_cross_entropy_of_all_images_among_all_training_c
 
 
 def test_a_second_loss_without_a_classifier_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="needs a classifier"):
+    with pytest.raises(InvalidOptionError, match=r"classify = 0\.5"):
         TrainingState(fresh(), Plan(classify=0.5))
 
 
@@ -234,7 +234,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(
     model = fresh()
     monkeypatch.setattr(type(model.learner), "objective", lambda self, logits, targets: logits.sum() * math.nan)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    with pytest.raises(DivergedError, match=r"became nan at episode 0 with learning rate 0\.005"):
+    with pytest.raises(DivergedError, match=r"nan at episode 0 .*0\.005"):
         list(train(model, sampler(tiny), Plan(episodes=3)))
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
 
@@ -242,21 +242,5 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(
 def test_a_state_of_another_model_is_refused(tiny: Benchmark) -> None:
     state = TrainingState(fresh(), Plan())
     other = TrainingState(FewShotModel(conv4("64C", 1), R2D2()), Plan())
-    with pytest.raises(CheckpointError, match="does not fit this model"):
+    with pytest.raises(CheckpointError, match=r"\(32, 1, 3, 3\).*\(64, 1, 3, 3\)"):
         other.restore(state.tensors(), state.facts())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"episodes": 0}, "episodes must be at least 1"),
-        ({"rate": -1.0}, "learning rate must be a positive number"),
-        ({"rate": math.nan}, "learning rate must be a positive number"),
-        ({"decay": 1.5}, "decay must lie in"),
-        ({"patience": -1}, "patience must not be negative"),
-        ({"episodes_per_step": 3, "validate_every": 10}, "multiple of episodes_per_step"),
-    ],
-)
-def test_an_impossible_plan_is_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(InvalidOptionError, match=message):
-        Plan(**options)  # type: ignore[arg-type]

@@ -59,12 +59,12 @@ def test_a_queue_file_has_a_command_per_line(tmp_path: Path) -> None:
         (4, ("table2", "--seeds", "2")),
     ]
     path.write_text("queue other")
-    with pytest.raises(InvalidOptionError, match="does not belong"):
+    with pytest.raises(InvalidOptionError, match=r"Line 1 of .*'queue'"):
         read_queue(path)
     path.write_text("# nothing")
-    with pytest.raises(InvalidOptionError, match="has no command"):
+    with pytest.raises(InvalidOptionError, match=r"jobs .*table1 --only"):
         read_queue(path)
-    with pytest.raises(InvalidOptionError, match="no queue file"):
+    with pytest.raises(InvalidOptionError, match=r"none.*`handful reproduce`"):
         read_queue(tmp_path / "none")
 
 
@@ -175,5 +175,5 @@ def test_what_is_no_queue_is_one_clear_error(
 def test_a_queue_larger_than_any_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "jobs").open("wb") as file:
         file.truncate(10**10)
-    with pytest.raises(InvalidOptionError, match="larger than"):
+    with pytest.raises(InvalidOptionError, match="16 MB"):
         read_queue(tmp_path / "jobs")

@@ -146,9 +146,9 @@ def test_json_that_is_nested_too_deeply_is_no_report(report: Path, tmp_path: Pat
 
 def test_a_folder_without_reports_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(DataError, match="holds no report"):
+    with pytest.raises(DataError, match="`handful reproduce`"):
         reports_below(tmp_path)
-    with pytest.raises(DataError, match="no file or folder"):
+    with pytest.raises(DataError, match="/none"):
         reports_below(tmp_path / "none")
 
 

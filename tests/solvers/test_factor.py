@@ -168,9 +168,9 @@ def test_residuals_follow_targets_that_change_and_rows_that_go(n: int, e: int, b
 
 
 def test_leaving_all_examples_out_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="leaves none"):
+    with pytest.raises(InvalidOptionError, match="4 of 4"):
         ridge_factor(normal(4, 3), 1.0).leave_group_out(normal(4, 2), torch.zeros(4))
-    with pytest.raises(InvalidOptionError, match="leaves none"):
+    with pytest.raises(InvalidOptionError, match="1 of 1"):
         ridge_factor(normal(1, 3), 1.0).leave_one_out(normal(1, 2))
 
 
@@ -228,7 +228,7 @@ def test_merged_factors_are_the_factor_of_all_examples(n: int, e: int) -> None:
     merged = ridge_factor(X, 0.5).merge(ridge_factor(more, 0.5))
     whole = ridge_factor(torch.cat([X, more]), 0.5)
     torch.testing.assert_close(merged.solve(Y).weights, whole.solve(Y).weights, **EXACT)
-    with pytest.raises(InvalidOptionError, match="do not merge"):
+    with pytest.raises(InvalidOptionError, match=r"lam=0\.5.*lam=0\.6"):
         merged.merge(ridge_factor(more, 0.6))
 
 
@@ -294,7 +294,7 @@ def test_float32_features_are_computed_with_in_float64() -> None:
 
 def test_what_cannot_be_fitted_is_refused_with_the_reason() -> None:
     for lam in (0.0, -1.0, float("nan")):
-        with pytest.raises(InvalidOptionError, match="lam must be positive"):
+        with pytest.raises(InvalidOptionError, match=r"lam .*positive"):
             ridge_factor(normal(3, 4), lam)
     with pytest.raises(HandfulError, match="NaN"):
         ridge_factor(torch.full((3, 4), float("nan")), 1.0)
@@ -307,7 +307,7 @@ def test_a_stored_factor_is_restored_unless_it_belongs_to_something_else(n: int,
     assert torch.equal(again.slack, factor.slack)
     other = ridge_factor(normal(n, e, seed=1), 0.5)
     for X, lam, L in ((other.X, 0.5, factor.L), (factor.X, 0.6, factor.L), (factor.X, 0.5, factor.L[:-1])):
-        with pytest.raises(ShapeError, match="not the"):
+        with pytest.raises(ShapeError, match=rf"{factor.form} .*lam = {lam}"):
             restored_factor(X, lam, L, factor.form)
 
 

@@ -56,7 +56,7 @@ def test_func_grad_inside_vmap_equals_autograd():
 
 def test_indefinite_matrix_is_refused_with_its_lowest_eigenvalue():
     S = torch.diag(torch.tensor([1.0, 2.0, -0.5], dtype=torch.float64))
-    with pytest.raises(NotPositiveDefiniteError, match=r"size 3 .*lowest eigenvalue of the worst is -0\.5"):
+    with pytest.raises(NotPositiveDefiniteError, match=r"size 3 .*eigenvalue .*-0\.5"):
         solve_psd(S, torch.ones(3, 1, dtype=torch.float64))
 
 
@@ -68,7 +68,7 @@ def test_one_indefinite_matrix_in_a_batch_is_refused():
 
 
 def test_asymmetric_matrix_is_refused():
-    with pytest.raises(NotPositiveDefiniteError, match="not symmetric"):
+    with pytest.raises(NotPositiveDefiniteError, match=r"symmetric.* 1, "):
         solve_psd(torch.eye(3) + torch.triu(torch.ones(3, 3), 1), torch.ones(3, 1))
 
 
@@ -83,10 +83,10 @@ def test_matrix_that_is_singular_up_to_its_rounding_is_solved():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_values_that_are_not_finite_are_counted(bad):
     S, B = system()
-    with pytest.raises(NotFiniteError, match=r"B of shape \(6, 3\) holds"):
+    with pytest.raises(NotFiniteError, match=r"B .*\(6, 3\)"):
         solve_psd(S, B.index_fill(0, torch.tensor(0), bad))
     S[1, 1] = bad
-    with pytest.raises(NotFiniteError, match=r"S of shape \(6, 6\) holds"):
+    with pytest.raises(NotFiniteError, match=r"S .*\(6, 6\)"):
         solve_psd(S, B)
 
 

@@ -203,7 +203,7 @@ def test_integer_and_boolean_labels_are_welcome():
 def test_labels_of_plus_and_minus_one_are_refused():
     problem = make((6, 3), 0)
     for solver, data in ((logistic, problem.X), (logistic_dual, problem.K)):
-        with pytest.raises(InvalidOptionError, match=r"Labels must be 0 or 1, but 4 of 6 are not, the first -1"):
+        with pytest.raises(InvalidOptionError, match=r"0 or 1.*4 of 6.* -1\b"):
             solver(data, 2 * problem.labels - 1, 1.0, 3)
 
 
@@ -212,7 +212,7 @@ def test_options_that_cannot_work_are_refused(shape):
     problem = make(shape, 0)
     with pytest.raises(InvalidOptionError, match="steps=0"):
         logistic(problem.X, problem.labels, 1.0, 0)
-    with pytest.raises(InvalidOptionError, match="lam must be positive"):
+    with pytest.raises(InvalidOptionError, match=r"lam .*positive.* 0"):
         logistic(problem.X, problem.labels, 0.0, 1)
     with pytest.raises(NotFiniteError, match="NaN"):
         logistic(problem.X * float("nan"), problem.labels, 1.0, 1)

@@ -139,7 +139,7 @@ def test_func_grad_of_predictions_equals_autograd():
 
 def test_predictions_refuse_queries_of_another_length_and_values_that_are_not_finite():
     problem = make((5, 9), 0)
-    with pytest.raises(ShapeError, match="must agree in e"):
+    with pytest.raises(ShapeError, match=r"\(5, 9\) and \(2, 8\)"):
         ridge_predictions(problem.X, problem.Y, 1.0, torch.ones(2, 8))
     for bad in (float("nan"), float("inf")):
         X, Y = problem.X.clone(), problem.Y.clone()
@@ -148,7 +148,7 @@ def test_predictions_refuse_queries_of_another_length_and_values_that_are_not_fi
             ridge_predictions(X, problem.Y, 1.0, problem.X)
         with pytest.raises(NotFiniteError, match="Y "):
             ridge_predictions(problem.X, Y, 1.0, problem.X)
-    with pytest.raises(InvalidOptionError, match="lam must be positive"):
+    with pytest.raises(InvalidOptionError, match=r"lam .*positive"):
         ridge_predictions(problem.X, problem.Y, -1.0, problem.X)
 
 
@@ -273,13 +273,13 @@ def test_vmap_equals_a_batch():
 @pytest.mark.parametrize("lam", [0.0, -1.0, float("nan"), float("inf"), torch.tensor([1.0, -2.0])])
 @pytest.mark.parametrize("solver", [ridge, ridge_primal])
 def test_lam_that_is_not_positive_is_refused(solver, lam):
-    with pytest.raises(InvalidOptionError, match="lam must be positive"):
+    with pytest.raises(InvalidOptionError, match=r"lam .*positive"):
         solver(torch.ones(3, 5), torch.ones(3, 1), lam)
 
 
 @pytest.mark.parametrize("solver", [ridge_dual, leave_one_out])
 def test_lam_that_is_not_positive_is_refused_in_the_dual(solver):
-    with pytest.raises(InvalidOptionError, match=r"lam must be positive .* the first -1"):
+    with pytest.raises(InvalidOptionError, match=r"lam .*positive .*-1"):
         solver(torch.eye(3), torch.ones(3, 1), -1.0)
 
 
@@ -293,7 +293,7 @@ def test_features_that_are_not_finite_or_overflow_are_refused(shape, bad):
 
 
 def test_indefinite_gram_matrix_is_refused():
-    with pytest.raises(NotPositiveDefiniteError, match="lowest eigenvalue"):
+    with pytest.raises(NotPositiveDefiniteError, match=r"size 3 .*eigenvalue .*-1"):
         ridge_dual(-2 * torch.eye(3), torch.ones(3, 1), 1.0)
 
 

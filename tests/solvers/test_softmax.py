@@ -155,17 +155,17 @@ def test_input_that_cannot_work_is_refused():
     problem = make((6, 9), 0)
     with pytest.raises(InvalidOptionError, match="steps=0"):
         softmax_dual(problem.K, problem.one_hot, 1.0, 0)
-    with pytest.raises(InvalidOptionError, match="lam must be positive"):
+    with pytest.raises(InvalidOptionError, match=r"lam .*positive.* -1"):
         softmax_dual(problem.K, problem.one_hot, -1.0, 1)
     with pytest.raises(InvalidOptionError, match="6 rows of Y"):
         softmax_dual(problem.K, torch.ones(6, 2), 1.0, 1)
-    with pytest.raises(InvalidOptionError, match="Labels must be 0 or 1"):
+    with pytest.raises(InvalidOptionError, match=r"0 or 1.*18 of 18"):
         softmax_dual(problem.K, problem.Y, 1.0, 1)
     with pytest.raises(NotFiniteError):
         softmax_dual(problem.K * float("nan"), problem.one_hot, 1.0, 1)
     with pytest.raises(ShapeError):
         softmax_dual(problem.K, problem.one_hot[:5], 1.0, 1)
-    with pytest.raises(ShapeError, match="at least two classes"):
+    with pytest.raises(ShapeError, match=r"two classes.*\(6, 1\)"):
         softmax_dual(problem.K, torch.ones(6, 1), 1.0, 1)
-    with pytest.raises(InvalidOptionError, match="gradient must be one of"):
+    with pytest.raises(InvalidOptionError, match=r"gradient .*'none'"):
         softmax_dual(problem.K, problem.one_hot, 1.0, 1, "none")

@@ -147,11 +147,11 @@ def test_duplicates_with_conflicting_labels_are_solved():
 
 def test_input_that_cannot_work_is_refused():
     problem = make((6, 9), 0)
-    with pytest.raises(InvalidOptionError, match="C must be positive"):
+    with pytest.raises(InvalidOptionError, match=r"^C .*positive.* 0"):
         svm_dual(problem.K, problem.one_hot, 0.0)
     with pytest.raises(InvalidOptionError, match="steps=0"):
         svm_dual(problem.K, problem.one_hot, 1.0, steps=0)
-    with pytest.raises(InvalidOptionError, match="gradient must be one of implicit, unrolled"):
+    with pytest.raises(InvalidOptionError, match=r"gradient .*implicit, unrolled.*'last_step'"):
         svm_dual(problem.K, problem.one_hot, 1.0, gradient="last_step")
     with pytest.raises(InvalidOptionError, match="6 rows of Y"):
         svm_dual(problem.K, torch.ones(6, 2), 1.0)
@@ -159,5 +159,5 @@ def test_input_that_cannot_work_is_refused():
         svm_dual(problem.K * float("inf"), problem.one_hot, 1.0)
     with pytest.raises(ShapeError):
         svm_dual(problem.K, problem.one_hot[:5], 1.0)
-    with pytest.raises(ShapeError, match="at least two classes"):
+    with pytest.raises(ShapeError, match=r"two classes.*\(6, 1\)"):
         svm_dual(problem.K, torch.ones(6, 1), 1.0)

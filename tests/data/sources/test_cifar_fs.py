@@ -124,10 +124,10 @@ def test_every_layout_gives_the_same_images(layout: str, tmp_path: Path) -> None
 def test_missing_classes_and_images_are_named(tmp_path: Path) -> None:
     files = pngs()
     fewer = {name: data for name, data in files.items() if "/apple/" not in name and "/bee/" not in name}
-    with pytest.raises(DataError, match=r"2 of its 100 classes are missing, for example apple, bee"):
+    with pytest.raises(DataError, match=r"2 of its 100 .*apple, bee"):
         read(write_files(tmp_path / "fewer", fewer))
     one_less = {name: data for name, data in files.items() if not name.endswith("apple/000.png")}
-    with pytest.raises(DataError, match=r"class apple should have 6 images but has 5\."):
+    with pytest.raises(DataError, match=r"apple .*6 images.* 5\b"):
         read(write_files(tmp_path / "less", one_less))
 
 
@@ -143,7 +143,7 @@ def test_no_pickle_is_ever_executed(tmp_path: Path) -> None:
     marker = tmp_path / "owned"
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         data = pickle.dumps({"fine_label_names": Attack(marker)}, protocol)
-        with pytest.raises(DataError, match=r"refused: its pickle holds the name (posix|nt)\.system"):
+        with pytest.raises(DataError, match=r"meta .*(posix|nt)\.system"):
             unpickle(data, "meta")
     assert not marker.exists()
     pickle.loads(pickle.dumps(Attack(marker)))  # noqa: S301 (to show that the attack works elsewhere)
@@ -196,12 +196,12 @@ def test_a_damaged_python_archive_is_refused(part: str, tmp_path: Path) -> None:
 def test_labels_out_of_range_are_refused(tmp_path: Path) -> None:
     files = pickles()
     files["cifar-100-python/meta"] = dumped({b"fine_label_names": [b"apple"]})
-    with pytest.raises(DataError, match=r"labels 0\.\.99 for 1 class names"):
+    with pytest.raises(DataError, match=r"0\.\.99 .*1 class"):
         read(write_files(tmp_path / "x", files))
 
 
 def test_a_damaged_binary_archive_is_refused(tmp_path: Path) -> None:
     files = records()
     files["cifar-100-binary/test.bin"] = files["cifar-100-binary/test.bin"][:-1]
-    with pytest.raises(DataError, match="multiple of 3074 bytes"):
+    with pytest.raises(DataError, match="3074 bytes"):
         read(write_files(tmp_path / "x", files))

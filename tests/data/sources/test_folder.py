@@ -50,7 +50,7 @@ def test_subfolders_train_val_test_are_the_split(tmp_path: Path) -> None:
 def test_a_class_in_two_parts_is_refused_unless_it_is_dealt_anew(tmp_path: Path) -> None:
     files = {f"{part}/{name}/{i}.png": png(i) for part in ("train", "test") for name in "abc" for i in range(2)}
     path = write_files(tmp_path / "x", files)
-    with pytest.raises(DataError, match=r"'a' .* in both test and train.*--split"):
+    with pytest.raises(DataError, match=r"'a' .*test and train.*--split"):
         contents(path)
     found = contents(path, split="1/1/1")
     assert sorted(found.classes) == ["a", "b", "c"]
@@ -100,9 +100,7 @@ def test_classes_may_differ_in_their_number_of_images(tmp_path: Path) -> None:
 
 def test_a_class_with_too_few_images_is_named_with_what_to_do(tmp_path: Path) -> None:
     path = write_files(tmp_path / "x", {**class_folders(), "lonely/1.png": png()})
-    with pytest.raises(
-        NotEnoughImagesError, match=r"1 of 11 classes .*fewer than 2 images: 'lonely' \(1\).*--min-images"
-    ):
+    with pytest.raises(NotEnoughImagesError, match=r"1 of 11 classes .*2 images.*'lonely' \(1\).*--min-images"):
         contents(path)
     assert "lonely" in contents(path, min_images=1).classes
     with pytest.raises(NotEnoughImagesError, match=r"11 of 11 classes .*, \.\.\.\."):
@@ -112,7 +110,7 @@ def test_a_class_with_too_few_images_is_named_with_what_to_do(tmp_path: Path) ->
 @pytest.mark.parametrize("files", [{}, {"a.png": png()}, {"kind/readme.txt": b"x"}])
 def test_a_folder_without_classes_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    with pytest.raises(DataError, match="No class folders with images"):
+    with pytest.raises(DataError, match=r"/x.*folder per class"):
         contents(write_files(tmp_path / "x", files))
 
 
@@ -144,7 +142,7 @@ def test_mixed_formats_modes_and_sizes_become_one_table(tmp_path: Path) -> None:
 
 def test_a_truncated_image_is_named_and_nothing_is_packed(tmp_path: Path) -> None:
     path = write_files(tmp_path / "x", {**class_folders(), "kind03/9.png": png()[:-60]})
-    with pytest.raises(HandfulError, match=r"kind03/9.png cannot be read as an image"):
+    with pytest.raises(HandfulError, match=r"kind03/9\.png"):
         load(path, root=tmp_path / "root")
     assert not list((tmp_path / "root").glob("*.pack"))
     assert not list((tmp_path / "root").glob(".*.tmp"))

@@ -111,14 +111,14 @@ def test_other_sizes_are_squashed(tmp_path: Path) -> None:
 
 def test_a_missing_class_is_named(tmp_path: Path) -> None:
     files = {name: data for name, data in class_folder_layout().items() if "n01532829" not in name}
-    with pytest.raises(DataError, match=r"1 of its 100 classes are missing, for example n01532829"):
+    with pytest.raises(DataError, match=r"1 of its 100 .*n01532829"):
         read(write_files(tmp_path / "x", files))
 
 
 def test_a_class_with_too_few_images_is_named(tmp_path: Path) -> None:
     files = class_folder_layout()
     files.pop(next(name for name in files if "n01532829" in name))
-    with pytest.raises(DataError, match=r"class n01532829 should have 3 images but has 2"):
+    with pytest.raises(DataError, match=r"n01532829 .*3 images.* 2\b"):
         read(write_files(tmp_path / "x", files))
 
 
@@ -127,15 +127,15 @@ def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
     kept = [name for name in files if "n01532829" in name]
     for name in kept[4:]:
         files.pop(name)
-    with pytest.raises(DataError, match=r"n01532829 .* has 4 images: neither the 3 of miniImageNet nor"):
+    with pytest.raises(DataError, match=r"n01532829 .*4 images.* 3 .* 7 "):
         read(write_files(tmp_path / "x", files))
 
 
 def test_what_is_not_mini_imagenet_is_refused_with_the_layouts(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No images of miniImageNet .*n01532829/\*\.jpg"):
+    with pytest.raises(DataError, match=r"miniImageNet .*n01532829/\*\.jpg"):
         read(write_files(tmp_path / "x", {"cat/1.png": photo("n00000001", 1)}))
 
 
 def test_a_list_in_another_form_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="should have lines 'filename,label'"):
+    with pytest.raises(DataError, match=r"train\.csv .*'filename,label'.*'a,b,c'"):
         read(write_files(tmp_path / "x", {**csv_layout(), "train.csv": b"a,b,c\n"}))

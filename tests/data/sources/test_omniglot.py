@@ -66,19 +66,19 @@ def test_unpacked_folders_give_the_same(zips: list[Tree]) -> None:
 
 
 def test_one_half_alone_is_refused(zips: list[Tree]) -> None:
-    with pytest.raises(DataError, match=r"classes are missing.*both|both.*classes are missing"):
+    with pytest.raises(DataError, match=r"images_background and images_evaluation.*659 of its 1623"):
         omniglot.read(zips[:1])
 
 
 def test_a_missing_drawing_is_named(zips: list[Tree]) -> None:
     gone = next(iter(zips[0].files))
     fewer = Tree(zips[0].path, {name: blob for name, blob in zips[0].files.items() if name != gone})
-    with pytest.raises(DataError, match=r"class Alphabet_of_the_Magi/character01 should have 20 images but has 19"):
+    with pytest.raises(DataError, match=r"Alphabet_of_the_Magi/character01 .*20 images.* 19\b"):
         omniglot.read([fewer, zips[1]])
 
 
 def test_what_is_not_omniglot_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No drawings of Omniglot"):
+    with pytest.raises(DataError, match=r"Omniglot \(Alphabet/characterNN/"):
         omniglot.read([open_tree(write_files(tmp_path / "x", {"cat/1.png": b""}), tmp_path)])
 
 

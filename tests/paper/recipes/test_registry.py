@@ -141,7 +141,7 @@ def test_the_binary_run_of_ten_steps_is_the_table_3_run() -> None:
 
 
 def test_unknown_names_and_fields_are_refused() -> None:
-    with pytest.raises(InvalidOptionError, match=r"no recipe 'omni'\. Near it: omniglot/"):
+    with pytest.raises(InvalidOptionError, match=r"'omni'.*omniglot/"):
         named_recipe("omni")
-    with pytest.raises(CheckpointError, match="does not know: flavour"):
+    with pytest.raises(CheckpointError, match="flavour"):
         recipe_from_json({**Recipe().as_json(), "flavour": "sweet"})
