@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from handful.classifier import FewShotClassifier, duplicates
 from handful.classifier.duplicates import duplicate_groups
+from handful.classifier.estimate import estimate, label_doubts
+from handful.classifier.examples import Options, Source, fit_state
 from handful.errors import DataError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 from tests.classifier.test_classifier import NAMES, assert_same, task
@@ -153,3 +156,29 @@ def test_groups_do_not_depend_on_how_many_pairs_are_compared_at_once(
     assert 10 < whole.max() < 50
     monkeypatch.setattr(duplicates, "PAIRS", pairs)
     np.testing.assert_array_equal(duplicate_groups(X, codes, images), whole)
+
+
+def test_what_a_changed_state_is_handed_equals_what_a_fresh_look_finds() -> None:
+    """Groups, sizes and doubts after updates that do not fit anew; the first of a group goes, and a new one joins."""
+    rng = np.random.default_rng(0)
+    rows = np.repeat(rng.normal(size=(8, 30)), 6, 0) + rng.normal(size=(48, 30))
+    rows[[1, 13, 20]] = rows[[0, 12, 19]] + 0.01 * rng.normal(size=(3, 30))  # near duplicates in three classes
+    labels = np.repeat([f"class {code}" for code in range(8)], 6)
+    sources = [Source(f"{row}.png", f"{row:064x}") for row in range(48)]
+    state = fit_state(Options(tune_limit=0), rows, labels, sources)
+    estimate(state)
+    assert sorted(state.group_sizes.tolist())[-6:] == [2] * 6
+    twin = rows[30:31] + 0.01 * rng.normal(size=(1, 30))
+    for changed in (
+        state.relabel([19], "class 7"),
+        state.remove([0, 19]),
+        state.add(twin, labels[30:31], [Source("twin.png", "f" * 64)]),
+        state.relabel([12, 13], "class 0").remove([5]).add(twin, labels[30:31], [Source("twin.png", "f" * 64)]),
+    ):
+        assert changed.origin is state.origin
+        assert {"groups", "sums", "squares"} <= changed.__dict__.keys()
+        fresh = replace(changed)  # the same values, and nothing known of them
+        assert changed.groups.tolist() == fresh.groups.tolist()
+        assert changed.usual_scale == pytest.approx(fresh.usual_scale, rel=1e-12)
+        assert label_doubts(changed) == pytest.approx(label_doubts(fresh), abs=1e-9)
+        assert changed.held_out_unknown_scores == pytest.approx(fresh.held_out_unknown_scores, abs=1e-9)

@@ -27,6 +27,10 @@ def test_the_chosen_lambda_is_the_best_of_the_grid_by_refits() -> None:
     assert 1e-4 * size < chosen < 1e2 * size
 
 
+def length_and_size(X: Matrix) -> tuple[Matrix, float]:
+    return np.square(X).sum(1), size_of(X)
+
+
 def test_scores_of_images_that_look_alike_are_trusted_less() -> None:
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(20, 50))
@@ -35,9 +39,13 @@ def test_scores_of_images_that_look_alike_are_trusted_less() -> None:
     alike /= np.linalg.norm(alike, axis=1, keepdims=True)
     scores, labels = np.eye(5).repeat(4, 0), np.arange(5).repeat(4)
     usual = usual_scale(scores, labels)
-    assert usual_scale(scores, labels, variety(alike)) < usual < usual_scale(scores, labels, variety(varied))
+    assert (
+        usual_scale(scores, labels, variety(*length_and_size(alike)))
+        < usual
+        < usual_scale(scores, labels, variety(*length_and_size(varied)))
+    )
 
 
 def test_where_features_lie_says_nothing_unless_they_have_length_one() -> None:
     X = np.random.default_rng(0).normal(size=(20, 50))
-    assert variety(X) == variety(X + 1e6) == USUAL_VARIETY
+    assert variety(*length_and_size(X)) == variety(*length_and_size(X + 1e6)) == USUAL_VARIETY

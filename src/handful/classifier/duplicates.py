@@ -61,14 +61,21 @@ def new_rows(
     return rows
 
 
-def duplicate_groups(features: Matrix, codes: Labels, images: NDArray[np.bool_], limit: float | None = None) -> Labels:
+def duplicate_groups(
+    features: Matrix,
+    codes: Labels,
+    images: NDArray[np.bool_],
+    limit: float | None = None,
+    first: NDArray[np.intp] | None = None,
+) -> Labels:
     """A number for each example, the same for near duplicates of one class: closer than a share of the usual distance.
 
     Of examples that were given as features, only equal ones are duplicates. `limit` is that of `near_limit`, if known.
+    `first` is the first example of each one's group where it is known, and -1 for all examples of the other classes.
     """
     limit = near_limit(features, codes, images) if limit is None else limit
-    groups = np.empty(len(codes), dtype=np.int64)
-    for code in np.unique(codes):
+    groups = np.full(len(codes), -1, dtype=np.int64) if first is None else first.astype(np.int64)
+    for code in np.unique(codes[groups < 0]):
         rows = np.flatnonzero(codes == code)
         groups[rows] = rows[_first_of_group(features[rows], images[rows], limit)]
     return np.unique(groups, return_inverse=True)[1].astype(np.int64).reshape(-1)

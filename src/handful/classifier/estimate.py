@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from handful.classifier.answers import (
     PRIOR,
@@ -49,6 +50,8 @@ DOUBT_SCALE = 1.5
 """The scale there, as a multiple of the one for queries: wrong labels make an example's own score look less telling."""
 NEGLIGIBLE = 40.0
 """Scales that make the labels less probable than the best one does by this many nats do not count."""
+CERTAIN = 40.0
+"""Examples whose own class is ahead of all others by this many nats have the probability 1 to the last digit."""
 FALSE_DISCOVERIES = 0.3
 """The expected share of right labels among those that are called doubtful."""
 NEEDY = 5
@@ -186,26 +189,45 @@ def label_doubts(state: State) -> Matrix:
     """
     held, way = state.held_out, len(state.classes)
     usual = DOUBT_SCALE * state.usual_scale
-    scores = torch.from_numpy(state.held_out_scores[held])  # exp and log are several times faster in PyTorch
-    margins = scores - scores[torch.arange(len(held)), torch.from_numpy(state.codes[held])].unsqueeze(1)
-    share = torch.from_numpy(MISLABELLED).unsqueeze(1)
+    margins, closest, order = _margins(state)
+    other = torch.from_numpy(MISLABELLED / (way - 1)).unsqueeze(1)  # the share of each class among wrong labels
+    right = torch.from_numpy(1 - MISLABELLED).unsqueeze(1) - other
     found, total, best = np.zeros(len(held)), 0.0, -np.inf
     middle = len(STEPS) // 2
     for direction in (STEPS[middle:], STEPS[middle - 1 :: -1]):
         for step in direction.tolist():
-            own = 1 / (usual * math.exp(step) * margins).exp_().sum(1)
-            wrong = (1 - own) * (share / (way - 1))  # (shares, n)
-            labels = (1 - share) * own + wrong
-            log_weights = labels.log().sum(1).numpy() - surprise(step / STEP_SPREAD) - MISLABELLED / USUAL_SHARE
+            scale = usual * math.exp(step)
+            near = int(np.searchsorted(-closest, CERTAIN / scale))  # all later ones are certain of their label
+            own = (scale * margins[:near]).exp_().sum(1).reciprocal_()
+            labels = (right * own).add_(other)  # (shares, near)
+            likelihoods = labels.log().sum(1).numpy() + (len(held) - near) * np.log1p(-MISLABELLED)
+            log_weights = likelihoods - surprise(step / STEP_SPREAD) - MISLABELLED / USUAL_SHARE
             if log_weights.max() < best - NEGLIGIBLE:
                 break  # and so are all scales beyond it
             previous, best = best, max(best, log_weights.max())
             weights = np.exp(log_weights - best)
             shrunk = math.exp(previous - best)
-            found = shrunk * found + weights @ (wrong / labels).numpy()
+            found *= shrunk
+            wrong = torch.from_numpy(weights) @ (other / labels)  # times 1 - own: the probability that it is
+            found[:near] += ((1 - own) * wrong).numpy()
             total = shrunk * total + weights.sum()
-    doubts: Matrix = found / total
+    doubts: Matrix = np.empty(len(held))
+    doubts[order] = found / total
     return doubts
+
+
+def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
+    """How far each held-out example's classes are above its own (n, way), the closest other class of each, and the
+    order in which they come: those with a close rival first.
+    """
+    held = state.held_out
+    scores, own = state.held_out_scores[held], (np.arange(len(held)), state.codes[held])
+    margins = scores - scores[own][:, None]
+    others = margins.copy()
+    others[own] = -np.inf
+    closest = others.max(1)
+    order = np.argsort(-closest, kind="stable")
+    return torch.from_numpy(margins[order]), closest[order], order  # exp and log are several times faster in PyTorch
 
 
 def doubtful(state: State) -> tuple[Doubtful, ...]:

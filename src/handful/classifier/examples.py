@@ -18,7 +18,16 @@ from handful.classifier.duplicates import duplicate_groups, near_limit
 from handful.classifier.heads import Head, RidgeHead, balanced, held_out_shares, maker, observed
 from handful.classifier.inputs import Labels, Matrix, pictures
 from handful.classifier.prior import Prior, PriorHead, choose_weight
-from handful.classifier.selection import RIDGE_SCALE, calibrate, choose_lam, foreignness, size_of, usual_scale, variety
+from handful.classifier.selection import (
+    RIDGE_SCALE,
+    calibrate,
+    choose_lam,
+    foreignness,
+    size_from,
+    size_of,
+    usual_scale,
+    variety,
+)
 from handful.errors import InvalidOptionError, NotEnoughClassesError
 from handful.solvers.factor import RidgeFactor, ridge_factor
 
@@ -147,7 +156,7 @@ class State:
     @cached_property
     def usual_scale(self) -> float:
         """The scale of the scores before any evidence."""
-        return usual_scale(self.head.fitted(), self.codes, variety(self.features + self.origin))
+        return usual_scale(self.head.fitted(), self.codes, variety(self.squares, self._size))
 
     def unknown_scores(self, features: Matrix) -> Matrix:
         """How foreign each query is, by its predictive variance and its best ridge score."""
@@ -167,8 +176,21 @@ class State:
         return foreignness(variances.numpy() / self._size, best)
 
     @cached_property
+    def squares(self) -> Matrix:
+        """The squared length of each example as it was given."""
+        squares: Matrix = np.square(self.features + self.origin).sum(1)
+        return squares
+
+    @cached_property
+    def sums(self) -> Matrix:
+        """The sum of the examples, less the origin."""
+        sums: Matrix = self.features.sum(0)
+        return sums
+
+    @cached_property
     def _size(self) -> float:
-        return size_of(self.features)
+        size = size_from(self.sums / len(self.codes) + self.origin, float(self.squares.mean()))
+        return size_of(self.features) if size is None else size
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
         """With more examples, of classes old or new."""
@@ -177,24 +199,31 @@ class State:
         known, new = self._known(classes), range(len(self.codes), len(codes))
         if known is not None:
             known = np.vstack([known, np.zeros((len(labels), len(classes)))])
-        return self._changed(classes, codes, (*self.sources, *sources), factor, known, new)
+        state = self._changed(classes, codes, (*self.sources, *sources), factor, known, new)
+        self._hand_on(state, np.arange(len(self.codes)), labels, features)
+        return state
 
     def remove(self, index: Sequence[int]) -> State:
         """Without some examples; a class goes with its last one."""
-        kept = np.delete(np.arange(len(self.codes)), list(index))
+        gone = list(index)
+        kept = np.delete(np.arange(len(self.codes)), gone)
         classes, codes = coded(self.labels[kept])
         known = self._known(classes)
         if known is not None:
             known = self.factor.moved_residuals(torch.from_numpy(known), index).numpy()[kept]
         sources = tuple(self.sources[i] for i in kept)
-        return self._changed(classes, codes, sources, self.factor.remove(index), known, ())
+        state = self._changed(classes, codes, sources, self.factor.remove(index), known, ())
+        self._hand_on(state, kept, self.labels[gone])
+        return state
 
     def relabel(self, index: Sequence[int], label: Any) -> State:
         """With another label for some examples; the factor stays, because it depends on the features only."""
         changed = joined_labels(self.labels, np.array([label]))
         changed[list(index)] = changed[-1]
         classes, codes = coded(changed[:-1])
-        return self._changed(classes, codes, self.sources, self.factor, self._known(classes), index)
+        state = self._changed(classes, codes, self.sources, self.factor, self._known(classes), index)
+        self._hand_on(state, np.arange(len(codes)), [label, *self.labels[list(index)]])
+        return state
 
     def _known(self, classes: NDArray[Any]) -> Matrix | None:
         """The residuals of ridge regression with the columns of other classes; None if not yet known."""
@@ -220,6 +249,23 @@ class State:
             before, targets = torch.from_numpy(known), torch.from_numpy(state.targets)
             state.ridge.__dict__["residuals"] = factor.moved_residuals(before, moved, targets).numpy()
         return state
+
+    def _hand_on(self, state: State, kept: NDArray[np.intp], labels: Any, added: Matrix | None = None) -> None:
+        """Give a changed state what is known of the `kept` examples; only the classes of `labels` are grouped again."""
+        if state.origin is not self.origin:  # a fresh fit
+            return
+        known, new, gone = self.__dict__, state.__dict__, np.setdiff1d(np.arange(len(self.codes)), kept)
+        if "sums" in known and "squares" in known:
+            more = np.empty((0, len(self.origin))) if added is None else added
+            new["sums"] = self.sums - self.features[gone].sum(0) + (more - self.origin).sum(0)
+            new["squares"] = np.concatenate([self.squares[kept], np.square(more).sum(1)])
+        if "groups" in known:
+            place = np.full(len(self.codes), -1, dtype=np.intp)
+            place[kept] = np.arange(len(kept))
+            first = np.full(len(state.codes), -1, dtype=np.intp)
+            first[: len(kept)] = place[np.unique(self.groups, return_index=True)[1][self.groups[kept]]]
+            first[np.isin(state.classes, labels)[state.codes]] = -1
+            new["groups"] = duplicate_groups(state.features, state.codes, _are_images(state.sources), state.near, first)
 
     def retuned(self) -> State:
         """The state of a fresh fit to the same examples, with lambda and scale chosen again."""

@@ -42,10 +42,16 @@ def size_of(features: Matrix) -> float:
     """The mean squared distance of an example from the mean: the unit in which lambdas and variances are given."""
     mean = features.mean(0)
     square = float(np.einsum("ij,ij->", features, features)) / len(features)
-    size = square - float(mean @ mean)
-    if size < 1e-3 * square:  # far from the origin the difference would lose digits
+    size = size_from(mean, square)
+    if size is None:
         size = float(np.square(features - mean).sum(1).mean())
     return size or 1.0
+
+
+def size_from(mean: Matrix, square: float) -> float | None:
+    """The size of features by their mean and their mean square; None where the difference would lose digits."""
+    size = square - float(mean @ mean)
+    return None if size < 1e-3 * square else size
 
 
 def prior_cost(multiple: float, usual: float = USUAL_LAM, spread: float = LAM_SPREAD) -> float:
@@ -75,11 +81,9 @@ def surprise(distance: Any) -> Any:
     return 2 * np.log1p(np.square(distance) / 3)
 
 
-def variety(features: Matrix) -> float:
-    """How much images differ: the size of features of length 1, and the usual value for all other features."""
-    if not np.allclose(np.square(features).sum(1), 1, atol=1e-3):
-        return USUAL_VARIETY
-    return max(size_of(features), LEAST_VARIETY)
+def variety(squares: Matrix, size: float) -> float:
+    """How much images differ: the size of features whose squared lengths are 1, and the usual value for all others."""
+    return max(size, LEAST_VARIETY) if np.allclose(squares, 1, atol=1e-3) else USUAL_VARIETY
 
 
 def usual_scale(scores: Matrix, labels: Labels, variety: float = USUAL_VARIETY) -> float:

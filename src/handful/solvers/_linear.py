@@ -108,11 +108,17 @@ def without(L: Tensor, row: int) -> Tensor:
     shrunk[..., :row, :row] = L[..., :row, :row]
     shrunk[..., row:, :row] = L[..., row + 1 :, :row]
     if row < n - 1:
-        shrunk[..., row:, row:] = rank_one(L[..., row + 1 :, row + 1 :], L[..., row + 1 :, row], 1)
+        below = L[..., row]
+        p = solve_lower(
+            L, torch.cat([torch.zeros_like(below[..., : row + 1]), below[..., row + 1 :]], -1).unsqueeze(-1)
+        )
+        _rank_one_into(
+            shrunk[..., row:, row:], L[..., row + 1 :, row + 1 :], below[..., row + 1 :], p[..., row + 1 :, :].mT, 1
+        )
     return shrunk
 
 
-ROWS = 64
+ROWS = 128
 """Rows of a factor that are updated at once: few enough to stay in the processor's cache."""
 
 
@@ -124,7 +130,13 @@ def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
     R_ij = sign p_i p_j / sqrt(rho_j rho_{j-1}). So L R needs only `later`, the sums over i > j of L_i p_i, which are
     what the sums over i <= j leave of v = L p (after Gill, Golub, Murray and Saunders, 1974).
     """
-    p = solve_lower(L, v.unsqueeze(-1)).mT  # (..., 1, n)
+    changed = torch.zeros_like(L)
+    _rank_one_into(changed, L, v, solve_lower(L, v.unsqueeze(-1)).mT, sign)
+    return changed
+
+
+def _rank_one_into(changed: Tensor, L: Tensor, v: Tensor, p: Tensor, sign: Literal[1, -1]) -> None:
+    """The same, written to the lower half of a tensor, with p as a row (..., 1, n)."""
     rho = 1 + sign * p.square().cumsum(-1)
     if bool((rho[..., -1] <= 0).any()):
         raise NotPositiveDefiniteError(
@@ -132,12 +144,11 @@ def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
         )
     before = torch.cat([torch.ones_like(rho[..., :1]), rho[..., :-1]], -1)
     grown, weights = (rho / before).sqrt(), sign * p / (rho * before).sqrt()
-    parts = []
     for start in range(0, L.shape[-1], ROWS):
-        rows, part = L[..., start : start + ROWS, :], v[..., start : start + ROWS, None]
-        later = (part - (rows * p).cumsum(-1)).tril(start - 1)
-        parts.append(torch.addcmul(rows * grown, later, weights))
-    return torch.cat(parts, -2)
+        end = min(start + ROWS, L.shape[-1])
+        rows, part = L[..., start:end, :end], v[..., start:end, None]  # beyond the diagonal there is nothing
+        later = (part - (rows * p[..., :end]).cumsum(-1)).tril(start - 1)
+        changed[..., start:end, :end] = torch.addcmul(rows * grown[..., :end], later, weights[..., :end])
 
 
 def _require_sound(S: Tensor, B: Tensor) -> None:

@@ -107,7 +107,7 @@ class RidgeFactor(ABC):
         """Without the examples at these positions."""
         rows = set(index)
         kept = [i for i in range(self.X.shape[-2]) if i not in rows]
-        X = self.X.index_select(-2, torch.tensor(kept, dtype=torch.int64, device=self.X.device))
+        X = self._rest(sorted(rows))
         many = REFACTOR_SHARE * len(rows) > self.L.shape[-1]
         if many or _form(X) != self.form:
             return ridge_factor(X, self.lam, self.bias)
@@ -116,6 +116,11 @@ class RidgeFactor(ABC):
             gone = torch.tensor(sorted(rows), dtype=torch.int64, device=X.device)
             shrunk.__dict__["slack"] = (self.slack - self._slack_taken(gone))[..., kept]
         return shrunk
+
+    def _rest(self, gone: list[int]) -> Tensor:
+        """X without some rows; what stands between them is copied at once, which is several times faster."""
+        bounds = zip([-1, *gone], [*gone, self.X.shape[-2]], strict=True)
+        return torch.cat([self.X[..., start + 1 : end, :] for start, end in bounds], -2)
 
     def _slack_taken(self, rows: Tensor) -> Tensor:
         """What each example's slack loses when these are taken out (..., n): the diagonal of R_G R_GG^-1 R_G^T.
