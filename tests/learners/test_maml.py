@@ -11,7 +11,6 @@ from handful import FewShotModel
 from handful.episodes import LabelledSet
 from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import MAML
-from handful.learners.adapting import AdaptedNetwork, EpisodeNorm
 
 # the same operations in another order, in double precision
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
@@ -145,45 +144,6 @@ def test_adapting_works_where_gradients_are_switched_off(episode):
         quiet = query_loss(learner, episode)
     assert not quiet.requires_grad
     torch.testing.assert_close(quiet, query_loss(learner, episode).detach(), **CLOSE)
-
-
-def test_a_query_is_normalised_by_the_moments_of_the_support():
-    torch.manual_seed(0)
-    norm = nn.BatchNorm2d(2)
-    nn.init.normal_(norm.weight)
-    nn.init.normal_(norm.bias)
-    network = AdaptedNetwork(nn.Sequential(norm, nn.Flatten()))
-    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
-    found = network.logits(network.start(), support, query).unflatten(1, (2, 4, 4))
-    mean, var = support.mean((0, 2, 3)), support.var((0, 2, 3), correction=0)
-    expected = nn.functional.batch_norm(query, mean, var, norm.weight, norm.bias, eps=norm.eps)
-    torch.testing.assert_close(found, expected, **CLOSE)
-
-
-def test_batch_statistics_normalise_the_queries_by_their_own_moments():
-    network = AdaptedNetwork(nn.Sequential(nn.BatchNorm2d(2), nn.Flatten()), "batch")
-    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
-    found = network.logits(network.start(), support, query).unflatten(1, (2, 4, 4))
-    torch.testing.assert_close(found, nn.BatchNorm2d(2)(query), **CLOSE)
-    assert network.transductive
-
-
-def test_statistics_may_be_the_queries_own_in_training_and_the_supports_in_evaluation():
-    layers = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten())
-    network = AdaptedNetwork(layers, "batch-in-training")
-    support, query = torch.randn(3, 2, 4, 4), torch.randn(5, 2, 4, 4)
-    for training, same in ((True, "batch"), (False, "support")):
-        network.train(training)
-        expected = AdaptedNetwork(nn.Sequential(nn.BatchNorm2d(2), nn.Flatten()), same)
-        logits = expected.logits(expected.start(), support, query)
-        torch.testing.assert_close(network.logits(network.start(), support, query), logits, **CLOSE)
-    assert not network.transductive
-
-
-def test_the_network_keeps_no_running_statistics():
-    network = AdaptedNetwork(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
-    assert any(isinstance(module, EpisodeNorm) for module in network.modules())
-    assert set(network.state_dict()) == {f"body.{part}" for part in ("0.weight", "0.bias", "1.weight", "1.bias")}
 
 
 @pytest.mark.parametrize(
