@@ -24,7 +24,7 @@ from handful.cli.fit import Add, Fit, Forget
 from handful.cli.main import main
 from handful.cli.predict import Predict, percent
 from handful.cli.test import Inspect
-from handful.errors import HandfulError, InvalidOptionError
+from handful.errors import DataError, HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 COMMANDS: dict[str, Any] = {
@@ -132,6 +132,19 @@ def test_predict_reads_paths_from_a_pipe(
         monkeypatch.setattr("sys.stdin", piped("\r\n".join(paths) + "\n\n"))
         rows = [json.loads(line) for line in handful("predict", file, *words, "--json")[1].splitlines()]
         assert [row["image"] for row in rows] == paths
+
+
+def test_paths_that_are_needed_at_once_are_bounded() -> None:
+    read = predicting._piped(io.BufferedReader(io.BytesIO(b"a.png\n" * 200_000)), 1 << 20)
+    with pytest.raises(DataError, match="more than 1 MB of paths"):
+        list(read)
+    assert len(list(predicting._piped(io.BufferedReader(io.BytesIO(b"a.png\n" * 100_000)), 1 << 20))) == 100_000
+
+
+@pytest.mark.parametrize("byte", [b"\n", b"\0", b"\r\n"])
+def test_standard_input_without_paths_is_not_read_to_its_end(byte: bytes) -> None:
+    with pytest.raises(DataError, match="in which no path ends"):
+        next(predicting._piped(io.BufferedReader(io.BytesIO(byte * 1_000_000)), 1 << 30))
 
 
 def test_predict_rejects_strangers(handful: Handful, tmp_path: Path, folder: Path) -> None:

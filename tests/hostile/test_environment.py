@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -28,7 +29,11 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07\x9b31m"
 
 
 def handful(
-    *words: str | bytes, prepare: Callable[[], None] | None = None, code: str = "", **environment: str
+    *words: str | bytes,
+    prepare: Callable[[], None] | None = None,
+    code: str = "",
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    **environment: str,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command line in a process of its own."""
     start = f"{code}\nimport sys\nfrom handful.cli import main\nsys.exit(main())"
@@ -37,7 +42,7 @@ def handful(
         env={**os.environ, **environment},
         capture_output=True,
         preexec_fn=prepare,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         check=False,
         timeout=300,
     )
@@ -104,6 +109,19 @@ def test_a_full_output_is_one_clear_line(tmp_path: Path) -> None:
 
     done = handful("data", "list", "--data", str(tmp_path), prepare=full)
     assert is_one_clear_line(done), done.stderr
+
+
+def test_an_endless_line_of_standard_input_is_one_clear_line(features: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # PyTorch takes one or two of them
+
+    code = "import os\nwhile True: os.write(1, b'y' * 1_000_000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as endless:
+        assert endless.stdout is not None
+        done = handful("predict", str(features), "-", prepare=limit, stdin=endless.stdout)
+        endless.kill()
+    assert is_one_clear_line(done), done.stderr
+    assert b"bytes in which no path ends" in done.stderr
 
 
 def test_a_disk_without_room_is_one_clear_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import sys
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 AT_ONCE = 32
 POLL = 1.0
 """Seconds between two looks at a folder that is watched."""
+LONGEST_PATH, MOST_PATHS = 1 << 16, 64 << 20
+"""Bytes of a path on standard input, and of all of them where they are needed at once; the rest is not read."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Predict:
         if self.scheduler:
             from handful.cli.distributed import predict_by_dask
 
-            return predict_by_dask(self.classifier, self._paths()[0], self.parquet, self.scheduler)
+            return predict_by_dask(self.classifier, self._paths(MOST_PATHS)[0], self.parquet, self.scheduler)
         engine = prepare(self.device, self.threads)
         clf = FewShotClassifier.load(self.classifier, device=str(engine.device))
         if self.reject:
@@ -106,8 +109,8 @@ class Predict:
         if self.watch is not None and (self.images or not self.watch.is_dir()):
             raise InvalidOptionError(f"--watch takes an existing folder, and no other images, but got {self.watch}.")
 
-    def _paths(self) -> tuple[Iterable[str], int | None]:
-        """The paths, and their number if it is known."""
+    def _paths(self, most: float = math.inf) -> tuple[Iterable[str], int | None]:
+        """The paths, and their number if it is known; `most` bytes at most from standard input."""
         if self.images and self.images != ("-",):
             from handful.classifier.inputs import pictures
 
@@ -115,7 +118,7 @@ class Predict:
             return found, len(found)
         if sys.stdin.isatty():
             raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
-        return _piped(cast("BufferedReader", sys.stdin.buffer)), None
+        return _piped(cast("BufferedReader", sys.stdin.buffer), most), None
 
 
 @dataclass
@@ -224,14 +227,26 @@ class _Session:
         print(f"{count_of(total, 'image')} in {seconds:.1f} s: {most}{more}{bad}", file=sys.stderr)
 
 
-def _piped(stream: BufferedReader) -> Iterator[str]:
+def _piped(stream: BufferedReader, most: float) -> Iterator[str]:
     """Paths as they arrive, one per line; or by NUL, if the first piece has one, and then names may hold newlines."""
     piece = stream.read1()
     by_line = b"\0" not in piece
-    rest = b""
+    rest, size, without = b"", 0, 0
     while piece:
-        *paths, rest = (rest + piece).split(b"\n" if by_line else b"\0")
-        yield from _names(paths, by_line)
+        *ended, rest = (rest + piece).split(b"\n" if by_line else b"\0")
+        names = list(_names(ended, by_line))
+        yield from names
+        size, without = size + len(piece), 0 if names else without + len(piece)
+        if without > LONGEST_PATH:
+            raise DataError(
+                f"Standard input has {without:,} bytes in which no path ends. Pipe in paths of images, one per line or "
+                f"separated by NUL, not the images themselves."
+            )
+        if size > most:
+            raise DataError(
+                f"Standard input has more than {most / (1 << 20):.0f} MB of paths. Pipe them in by parts, each with "
+                f"its own --parquet."
+            )
         piece = stream.read1()
     yield from _names([rest], by_line)
 
