@@ -1,4 +1,4 @@
-"""A layer between handful and the disk that fails or kills at a chosen write, flush, rename or deletion.
+"""A layer between handful and the disk that fails or kills at a chosen creation, write, flush or rename of a file.
 
 `Faults` numbers every such event of the code that runs in it. With `at`, the event of that number fails with an error
 of the system, after half of the bytes of a write, or ends the process as a power cut would.
@@ -30,6 +30,7 @@ class Faults:
             self._patch(os, name, self._call(name, getattr(os, name)))
         for module in (io, builtins):
             self._patch(module, "open", self._open(io.open))
+        self._patch(os, "open", self._create(os.open))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,6 +57,14 @@ class Faults:
             return original(*args, **options)
 
         return failing
+
+    def _create(self, original: Callable[..., int]) -> Callable[..., int]:
+        def creating(path: Any, flags: int, *args: Any, **options: Any) -> int:
+            if flags & os.O_CREAT:
+                self.happen("create")
+            return original(path, flags, *args, **options)
+
+        return creating
 
     def _open(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def opening(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:

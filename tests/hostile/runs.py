@@ -1,4 +1,4 @@
-"""A training that takes a second: small images of noise, a small network, averages, three checkpoints."""
+"""Trainings that take less than a second: small images of noise, a small network, averages, a few checkpoints."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import torch
 
+from handful.cli.main import main
 from handful.data.table import Benchmark, ClassDataset, ImageTable
 from handful.meta.config import Plan, Recipe
-from handful.meta.run import Run
+from handful.meta.run import RECIPE, Run
 
 RECIPE_OF_A_TINY_RUN = Recipe(
     width="32C",
@@ -39,8 +40,29 @@ def tiny_benchmark() -> Benchmark:
 def tiny_run(folder: Path, episodes: int = 6) -> Run:
     """Train from where the folder stands, for this many episodes."""
     run = Run(folder, RECIPE_OF_A_TINY_RUN, tiny_benchmark())
-    run.resume() if (folder / "recipe.json").exists() else run.start()
+    run.resume() if (folder / RECIPE).exists() else run.start()
     for progress in (steps := run.train(save_every=1)):
         if progress.episode >= episodes:
             steps.close()
     return run
+
+
+FLAGS_OF_A_TINY_RUN = {
+    "width": "32C",
+    "way": "4",
+    "images-per-class": "4",
+    "max-shot": "2",
+    "val-ways": "4",
+    "val-shots": "1",
+    "val-query": "2",
+    "val-episodes": "3",
+    "validate-every": "2",
+    "average": "uniform",
+}
+
+
+def tiny_command(folder: Path, episodes: int) -> int:
+    """`handful train` into the folder, with --resume if it holds a run; `benchmark_of` must give `tiny_benchmark`."""
+    flags = [word for name, value in FLAGS_OF_A_TINY_RUN.items() for word in (f"--{name}", value)]
+    more = ["--resume"] if (folder / RECIPE).exists() else [*flags, "--episodes", str(episodes)]
+    return main(["train", "--out", str(folder), "--save-every", "1", "--threads", "1", *more])

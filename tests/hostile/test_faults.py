@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -26,13 +27,12 @@ from handful.data.add import add
 from handful.data.sources.folder import FolderOptions
 from handful.data.store import check_store
 from handful.errors import HandfulError
-from handful.meta.run import LAST
 from tests.hostile.faults import Faults, survives
-from tests.hostile.runs import tiny_run
+from tests.hostile.runs import tiny_benchmark, tiny_command
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills copies of this process")
 MANY = "HANDFUL_FUZZ" in os.environ
-"""Set by `make fuzz`: every event of a training, and 200 kills of each kind."""
+"""Set by `make fuzz`: all causes at every event of a training, and 200 kills of each kind."""
 
 
 @dataclass(frozen=True)
@@ -157,55 +157,93 @@ def test_what_a_killed_save_left_is_gone_after_forgetting(tmp_path: Path) -> Non
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A training that nothing disturbs: its last checkpoint, the number of its events, and its time."""
+    """A training that nothing disturbs: what its folder holds at the end, all versions of its checkpoints, its time."""
 
-    checkpoint: bytes
+    names: list[str]
+    checkpoints: dict[str, bytes]
+    versions: set[bytes]
     events: int
     seconds: float
 
+    def agrees(self, folder: Path) -> bool:
+        """Whether the folder of a finished training holds the same files and the same bits in each checkpoint."""
+        return _names(folder) == self.names and _checkpoints(folder) == self.checkpoints
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    folder, clock = tmp_path_factory.mktemp("whole"), time.perf_counter()
-    with Faults() as counted:
-        tiny_run(folder)
-    return Undisturbed((folder / LAST).read_bytes(), len(counted.events), time.perf_counter() - clock)
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _checkpoints(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
+@pytest.fixture
+def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handful.meta.run.benchmark_of", lambda *_, **__: tiny_benchmark())
+
+
+def _undisturbed(folder: Path, episodes: int) -> Undisturbed:
+    assert tiny_command(folder / "first", episodes) == 0  # imports what it needs, which takes a while
+    versions: set[bytes] = set()
+    replace = Path.replace
+
+    def noting(path: Path, target: Path) -> Path:
+        versions.add(path.read_bytes())
+        return replace(path, target)
+
+    with pytest.MonkeyPatch.context() as patch, Faults() as counted:
+        patch.setattr(Path, "replace", noting)
+        clock = time.perf_counter()
+        assert tiny_command(folder / "whole", episodes) == 0
+        seconds = time.perf_counter() - clock
+    whole = folder / "whole"
+    return Undisturbed(_names(whole), _checkpoints(whole), versions, len(counted.events), seconds)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_data")
 @pytest.mark.parametrize("moment", ["at a write", "at any time"])
-def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(
-    moment: str, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    draw, kills = random.Random(0), 0
+def test_a_training_that_is_killed_again_and_again_ends_with_the_same_bits(moment: str, tmp_path: Path) -> None:
+    undisturbed, draw, kills = _undisturbed(tmp_path, episodes=4), random.Random(0), 0
 
     def survived(folder: Path) -> bool:
         if moment == "at a write":
-            return survives(lambda: tiny_run(folder), draw.randrange(undisturbed.events))
-        return survives(lambda: tiny_run(folder), seconds=draw.uniform(0, undisturbed.seconds))
+            return survives(lambda: tiny_command(folder, 4), draw.randrange(undisturbed.events))
+        return survives(lambda: tiny_command(folder, 4), seconds=draw.uniform(0, undisturbed.seconds))
 
     while kills < (200 if MANY else 2):
         folder = tmp_path / str(kills)
         folder.mkdir(exist_ok=True)
         while not survived(folder):
             kills += 1
-        assert (folder / LAST).read_bytes() == undisturbed.checkpoint
-        tiny_run(folder)
-        assert _litter(folder) == []
+            assert set(_checkpoints(folder).values()) <= undisturbed.versions
+        assert undisturbed.agrees(folder)
         shutil.rmtree(folder)
 
 
 @pytest.mark.slow
-def test_a_training_whose_disk_fails_can_be_resumed_to_the_same_bits(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    for number in range(undisturbed.events) if MANY else (0, undisturbed.events // 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with Faults(number, errno.ENOSPC), pytest.raises((OSError, HandfulError)):
-            tiny_run(folder)
-        assert _litter(folder) == []
-        tiny_run(folder)
-        assert (folder / LAST).read_bytes() == undisturbed.checkpoint
-        shutil.rmtree(folder)
+@pytest.mark.usefixtures("small_data")
+def test_a_training_that_fails_or_is_killed_at_any_event_resumes_to_the_same_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every event once, by a full disk, a failing one and a kill in turn; in the long setting by each of them."""
+    undisturbed, causes = _undisturbed(tmp_path, episodes=2), (errno.ENOSPC, errno.EIO, None)
+    for number in range(undisturbed.events):
+        for cause in causes if MANY else (causes[number % 3],):
+            folder = tmp_path / f"{number}-{cause}"
+            if cause is None:
+                assert not survives(lambda folder=folder: tiny_command(folder, 2), number)
+            else:
+                with Faults(number, cause):
+                    code = tiny_command(folder, 2)
+                complaint = capsys.readouterr().err
+                assert code == 0 or (code == 2 and re.fullmatch("handful: [^\n]+\n", complaint)), complaint
+                assert set(_names(folder)) <= set(undisturbed.names)
+            assert set(_checkpoints(folder).values()) <= undisturbed.versions
+            assert tiny_command(folder, 2) == 0
+            assert undisturbed.agrees(folder)
+            shutil.rmtree(folder)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cache
