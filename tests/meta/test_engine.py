@@ -1,13 +1,17 @@
-"""Freed memory stays in the process, so that the same work asks the system for no new pages."""
+"""The engine keeps freed memory in the process, and shares the passes of an update evenly or not at all."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from handful.errors import InvalidOptionError
 from handful.meta import engine
+from tests.meta import shared_run
 
 WORK = """
 import resource, sys, torch
@@ -48,3 +52,17 @@ def test_another_operating_system_is_left_alone(monkeypatch: pytest.MonkeyPatch)
 def test_a_c_library_that_is_not_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine.ctypes, "CDLL", lambda name: object())
     assert engine.keep_freed_memory() is False
+
+
+def test_a_number_of_processes_that_does_not_divide_the_episodes_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InvalidOptionError, match=r"4 passes .*3 processes"):
+        shared_run.run_in(tmp_path / "run", engine.Engine(rank=1, world=3))
+    assert not (tmp_path / "run").exists()
+
+
+def test_statistics_of_the_whole_step_cannot_be_shared(tmp_path: Path) -> None:
+    whole = replace(shared_run.RECIPE.plan, statistics="step")
+    with pytest.raises(InvalidOptionError, match=r"1 passes .*2 processes"):
+        engine.Engine(rank=0, world=2).share(whole.parts, "passes per update")

@@ -19,10 +19,10 @@ from handful.errors import InvalidOptionError, NotFiniteError
 from handful.learners import LRD2, R2D2, BaseLearner, Predictor, ProtoNet
 from handful.meta.features import embed_pool, embed_pool_within, pool_bytes
 from handful.meta.gram import Cut, Gathered, Products, Route, Tiles, WholeGram
-from handful.meta.intervals import accuracy, ci95
 from handful.meta.model import FewShotModel
 from handful.meta.train import seeded
 from tests.conftest import blobs
+from tests.meta.engines import Apart, model_of
 
 
 class NearestNeighbour(BaseLearner):
@@ -165,18 +165,23 @@ def test_a_frozen_random_state_is_not_touched(tiny: Benchmark) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_interval_is_196_standard_errors() -> None:
-    values = torch.tensor([0.2, 0.4, 0.6, 0.8], dtype=torch.float64)
-    assert math.isclose(ci95(values), 1.96 * 0.2581988897 / 2, rel_tol=1e-8)
-    assert math.isnan(ci95(values[:1]))
-
-
-def test_accuracy_counts_the_largest_logit_of_each_query() -> None:
-    logits = torch.tensor([[[2.0, 1.0], [0.0, 1.0]], [[1.0, 2.0], [3.0, 1.0]]])
-    targets = torch.eye(2).expand(2, 2, 2)
-    assert accuracy(logits, targets).tolist() == [1.0, 0.0]
-
-
 def test_no_episodes_is_refused(tiny: Benchmark) -> None:
     with pytest.raises(InvalidOptionError, match=r"episode.* 0\b"):
         evaluate(model_with(R2D2()), tasks(tiny), 0)
+
+
+@pytest.mark.parametrize(("learner", "route"), [(R2D2(), "auto"), (ProtoNet(), "episodes")])
+def test_processes_solve_disjoint_episodes(
+    tiny: Benchmark, learner: BaseLearner, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handful.meta.evaluate.MOST_EPISODES", 4)
+    monkeypatch.setattr("handful.meta.evaluate.CHUNK_BYTES", 1000)
+    model, episodes = model_of(learner), EpisodeSampler(tiny.test, FixedShots(3, 1, 2))
+    pool = embed_pool(model.embedding, tiny.test)
+    whole = evaluate(model, episodes, 12, route=route, pool=pool).accuracies
+    parts = [
+        evaluate(model, episodes, 12, engine=Apart(rank=rank, world=2), route=route, pool=pool).accuracies
+        for rank in range(2)
+    ]
+    assert torch.equal(parts[0] + parts[1], whole)
+    assert all(0 < float(part.sum()) < float(whole.sum()) for part in parts)

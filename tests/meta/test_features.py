@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from handful.data.table import Benchmark
+from handful.learners import R2D2
 from handful.meta.features import embed_pool, embed_pool_within, embed_rows, folded, pool_bytes
+from tests.meta.engines import Apart, model_of
 
 
 @pytest.fixture
@@ -64,3 +66,11 @@ def test_a_pool_beyond_the_memory_is_not_embedded(network: nn.Module, tiny: Benc
     assert size == 6 * 20 * 12 * 4  # classes, images, features, bytes
     assert embed_pool_within(network, tiny.test, size - 1) is None
     assert embed_pool_within(network, tiny.test, size) is not None
+
+
+def test_processes_embed_disjoint_batches_of_the_pool(tiny: Benchmark) -> None:
+    embedding = model_of(R2D2()).embedding
+    parts = [embed_pool(embedding, tiny.test, Apart(rank=rank, world=3), batch=7) for rank in range(3)]
+    whole = embed_pool(embedding, tiny.test, batch=7)
+    assert torch.equal(parts[0] + parts[1] + parts[2], whole)
+    assert all(0 < int((part != 0).any(1).sum()) < len(whole) for part in parts)

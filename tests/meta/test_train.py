@@ -15,13 +15,15 @@ from handful.data.table import Benchmark
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.errors import CheckpointError, DivergedError, InvalidOptionError
-from handful.learners import R2D2, ProtoNet
+from handful.learners import R2D2, Predictor, ProtoNet
 from handful.meta.config import Plan, Recipe
+from handful.meta.engine import Engine
 from handful.meta.evaluate import evaluate
 from handful.meta.model import FewShotModel
 from handful.meta.run import Run, read_recipe, validation_queries
 from handful.meta.state import TrainingState
 from handful.meta.train import seeded, train
+from tests.meta.engines import model_of
 
 
 def fresh(dropout: float = 0.0) -> FewShotModel:
@@ -244,3 +246,32 @@ def test_a_state_of_another_model_is_refused(tiny: Benchmark) -> None:
     other = TrainingState(FewShotModel(conv4("64C", 1), R2D2()), Plan())
     with pytest.raises(CheckpointError, match=r"\(32, 1, 3, 3\).*\(64, 1, 3, 3\)"):
         other.restore(state.tensors(), state.facts())
+
+
+def test_half_precision_is_for_the_embedding_alone(tiny: Benchmark) -> None:
+    seen = []
+
+    class Watched(ProtoNet):
+        def fit(self, support: torch.Tensor, targets: torch.Tensor) -> Predictor:
+            seen.append((support.dtype, torch.is_autocast_enabled("cpu")))
+            return super().fit(support, targets)
+
+    model = model_of(Watched())
+    kinds = []
+    model.embedding.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
+    sampler = EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+    next(train(model, sampler, Plan(episodes=1, validate_every=0), engine=Engine(precision="bf16")))
+    assert seen == [(torch.float32, False)]
+    assert kinds == [torch.bfloat16]
+
+
+def test_episodes_drawn_ahead_and_losses_read_seldom_change_no_bit(tiny: Benchmark) -> None:
+    plan, ends = Plan(episodes=12, episodes_per_step=2, validate_every=0), []
+    for engine in (Engine(), Engine(prefetch=2, read_every=4)):
+        model, sampler = model_of(ProtoNet()), EpisodeSampler(tiny.train, FixedShots(3, 1, 2))
+        steps = list(train(model, sampler, plan, engine=engine))
+        ends.append((model.state_dict(), [step.episode for step in steps], steps))
+    for name, value in ends[0][0].items():
+        assert torch.equal(value, ends[1][0][name]), name
+    assert [each[1] for each in ends] == [[2, 4, 6, 8, 10, 12], [8, 12]]
+    assert ends[1][2][0].loss == pytest.approx(sum(step.loss for step in ends[0][2][:4]) / 4)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from handful.cli import main
 from handful.errors import InvalidOptionError
 from handful.meta.config import Recipe
-from handful.meta.lock import BusyError, held, holder, is_held
+from handful.meta.lock import holder, is_held
 from handful.meta.run import LAST, LOG
 from handful.paper.queue import read_queue, status_of
 
@@ -66,18 +66,6 @@ def test_a_queue_file_has_a_command_per_line(tmp_path: Path) -> None:
         read_queue(path)
     with pytest.raises(InvalidOptionError, match=r"none.*`handful reproduce`"):
         read_queue(tmp_path / "none")
-
-
-def test_a_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
-    assert not is_held(tmp_path)
-    with held(tmp_path):
-        assert is_held(tmp_path)
-        with pytest.raises(BusyError, match=f"process {os.getpid()} "), held(tmp_path):
-            pass
-    assert not is_held(tmp_path)
-    assert holder(tmp_path) == "another process"
-    with held(tmp_path):
-        pass
 
 
 @pytest.mark.slow
