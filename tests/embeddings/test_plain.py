@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 import torch
 from torch import nn
 
 from handful.embeddings.plain import Plain, PlainName, plain
-from handful.embeddings.registry import EMBEDDINGS, build_embedding
 from handful.errors import InvalidOptionError, ShapeError
-from handful.meta.config import Network
 
 
 @pytest.mark.parametrize(("pixels", "positions"), [(28, 1), (32, 4), (84, 25)])
@@ -51,14 +47,8 @@ def test_a_strided_network_pads_as_tensorflow_does_and_averages_the_last_map() -
     torch.testing.assert_close(net.blocks[0][:2](images)[0, :, 0, 0], seen, rtol=1e-5, atol=1e-6)
 
 
-def test_recipes_know_every_embedding_by_name() -> None:
-    assert set(get_args(Network)) == set(EMBEDDINGS)
-
-
 def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="dropout"):
         Plain(3, 32, dropout=1.0)
     with pytest.raises(ShapeError, match="16x16"):
         plain("plain-32C")(torch.rand(1, 3, 8, 8))
-    with pytest.raises(InvalidOptionError, match=r"resnet12 .*norm = 'group'"):
-        build_embedding("resnet12", norm="group")

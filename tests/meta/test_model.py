@@ -8,7 +8,6 @@ from torch import nn
 
 from handful.embeddings import conv4
 from handful.episodes import Episode, LabelledSet
-from handful.errors import ShapeError
 from handful.learners import R2D2, ProtoNet
 from handful.meta.model import FewShotModel
 
@@ -53,11 +52,6 @@ def test_leading_dimensions_are_episodes() -> None:
     )
     # float32: convolutions over another number of images may add in another order
     torch.testing.assert_close(model(stacked), torch.stack([model(e) for e in episodes]), atol=1e-5, rtol=1e-5)
-
-
-def test_inputs_and_targets_that_do_not_match_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"\(3, 1, 28, 28\) .*\(4, 4\)"):
-        LabelledSet(torch.zeros(3, 1, 28, 28), torch.eye(4))
 
 
 def test_a_model_says_what_it_is_on_one_line() -> None:
