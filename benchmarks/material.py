@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from handful import data
 from handful.data.table import ClassDataset, ImageTable
 from handful.embeddings import Conv4, conv4
+from handful.embeddings.first_block import FirstBlock
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import DataError
 
@@ -33,23 +34,25 @@ def cifar_fs(part: str) -> tuple[ClassDataset, str]:
     return found, "CIFAR-FS"
 
 
-def network(width: str, seed: int = 0) -> Conv4:
+def network(width: str, channels: int = 3, seed: int = 0) -> Conv4:
     """An untrained embedding; batch norm knows the scale of random activations, so that features are of order one."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        embedding = conv4(width)  # type: ignore[arg-type]
+        embedding = conv4(width, channels)  # type: ignore[arg-type]
         with torch.no_grad():
             for _ in range(20):
-                embedding(torch.rand(20, 3, 32, 32))
+                embedding(torch.rand(20, channels, 32, 32))
     return embedding.eval()
 
 
 def plain_convolutions(embedding: Conv4) -> Conv4:
-    """A copy that leaves all convolutions to PyTorch, whatever their shape."""
+    """A copy that leaves all layers to PyTorch, whatever their shape."""
     embedding = deepcopy(embedding)
     for module in embedding.modules():
         if isinstance(module, Conv3x3):
             module.__class__ = nn.Conv2d  # type: ignore[assignment]
+        elif isinstance(module, FirstBlock):
+            module.__class__ = nn.Sequential  # type: ignore[assignment]
     return embedding
 
 

@@ -143,20 +143,22 @@ def training(setting: Setting) -> Outcome:
 
 
 def convolutions(setting: Setting) -> Outcome:
-    """The embedding with tiled convolutions against the same one with plain convolutions, in training and at test."""
+    """The embedding with our convolutions and first block against the same one with PyTorch's, in training and at test."""
     done = Outcome([], [], [])
-    plans = [
-        ("64C", 32, "bare_step", 240, 1.25),
-        ("wide", 32, "bare_step", 240, 1.7),
-        ("wide", 84, "bare_step", 240, 1.4),
-        ("wide", 32, "folded_pass", 100, 1.6),
+    plans: list[tuple[str, int, str, dict[str, int], float]] = [
+        ("64C", 32, "bare_step", {"images": 240}, 1.25),
+        ("64C", 28, "bare_step", {"images": 600, "channels": 1}, 1.25),
+        ("wide", 32, "bare_step", {"images": 240}, 1.7),
+        ("wide", 84, "bare_step", {"images": 240}, 1.4),
+        ("wide", 32, "folded_pass", {"images": 100}, 1.6),
     ]
     kinds = {"bare_step": "a step of the bare embedding", "folded_pass": "embedding at test"}
-    for width, size, task, images, target in plans[:1] if setting.quick else plans:
-        options = {"width": width, "size": size, "images": images}
-        work = f"{kinds[task]}, {width}, {images} images, {size}x{size}"
-        ours = Contestant(f"tiles, {work}", f"{OURS}{task}", options)
-        plain = Contestant(f"plain convolutions, {work}", f"{OURS}{task}", {**options, "plain": True})
+    for width, size, task, batch, target in plans[:1] if setting.quick else plans:
+        options: dict[str, Any] = {"width": width, "size": size, **batch}
+        grey = " grey" if batch.get("channels") == 1 else ""
+        work = f"{kinds[task]}, {width}, {batch['images']}{grey} images, {size}x{size}"
+        ours = Contestant(f"our kernels, {work}", f"{OURS}{task}", options)
+        plain = Contestant(f"PyTorch's, {work}", f"{OURS}{task}", {**options, "plain": True})
         _add(done, compete([ours, plain], setting.rounds(5), setting), [(work, ours.name, plain.name, target)])
     return done
 

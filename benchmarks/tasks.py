@@ -130,11 +130,12 @@ def training_step(width: str) -> Run:
     return lambda: next(steps).loss
 
 
-def bare_step(width: str, size: int = 32, images: int = 240, plain: bool = False) -> Run:
+def bare_step(width: str, size: int = 32, images: int = 240, channels: int = 3, plain: bool = False) -> Run:
     """The embedding's forward, backward and Adam step alone, on images that are there already, a sum as loss."""
     keep_freed_memory()
-    embedding = (plain_convolutions(network(width)) if plain else network(width)).train()
-    batch = torch.rand(images, 3, size, size).contiguous(memory_format=torch.channels_last)
+    untrained = network(width, channels)
+    embedding = (plain_convolutions(untrained) if plain else untrained).train()
+    batch = torch.rand(images, channels, size, size).contiguous(memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(embedding.parameters(), lr=1e-4, fused=True)
 
     def run() -> None:

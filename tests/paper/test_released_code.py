@@ -115,7 +115,7 @@ def test_the_network_equals_the_released_structure_forward_and_backward(
     channels: int, side: int, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # tiled convolutions round differently; tests/embeddings/test_winograd.py compares them with plain ones
-    monkeypatch.setattr(winograd, "_allowed", lambda images, weight: False)
+    monkeypatch.setattr(winograd, "fast_path", lambda images, weight: False)
     ours, theirs = conv4("64C", channels, dropout=dropout), ReleasedNet(channels, "64C", dropout)
     for block, conv, norm in zip(ours.blocks, theirs.convs, theirs.norms, strict=True):
         conv.load_state_dict(block[0].state_dict())

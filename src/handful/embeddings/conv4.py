@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.first_block import FirstBlock
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 
@@ -51,7 +52,7 @@ class Conv4(nn.Module):
         first, second, third, fourth = widths
         self.blocks = nn.ModuleList(
             [
-                _block(channels, first, norm, stride=2, dropout=0.0),
+                FirstBlock(*_block(channels, first, norm, stride=2, dropout=0.0)),
                 _block(first, second, norm, stride=2, dropout=0.0),
                 _block(second, third, norm, stride=2, dropout=dropout),
                 _block(third, fourth, norm, stride=1, dropout=dropout),

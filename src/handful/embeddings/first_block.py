@@ -1,0 +1,170 @@
+"""The first block of a network in one pass that never writes its full-size maps: convolution to activation.
+
+Images have few channels, so the output of the first convolution is the largest tensor of the whole network and the
+cheapest one to compute. Three facts make it unnecessary:
+
+- A pooled output depends on 4x4 pixels. Its four values before pooling are the product of that window with a
+  (16 c, 4 k) matrix that holds the 3x3 weights in four places.
+- The outputs are linear in the weights, so their mean and variance over a batch follow from those of the windows. Batch
+  norm becomes a scale of the weights and a bias, both known before the convolution.
+- Images need no gradient. Only the gradient of the matrix is computed, which again takes nothing but the windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from handful.embeddings import winograd
+
+ROWS = 2048
+"""Windows per chunk: few enough for all that belongs to a chunk to stay in cache."""
+PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
+"""Where in its window each of the four 3x3 patches begins."""
+
+
+class FirstBlock(nn.Sequential):
+    """3x3 convolution, batch norm, 2x2 max-pool, leaky ReLU and further layers, as an `nn.Sequential`.
+
+    It takes the short way in training, and for grey images always: PyTorch has no fast way for a single channel. Odd
+    image sizes, other norms, and images that need a gradient go through the layers one by one.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, channels, height, width) -> (n, fan_out, height / 2, width / 2)."""
+        conv, norm, pool, activation, *rest = self
+        if not (
+            isinstance(conv, nn.Conv2d)
+            and isinstance(activation, nn.LeakyReLU)
+            and winograd.fast_path(images, conv.weight)
+            and _fits(images, norm, pool)
+        ):
+            plain: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
+            return plain
+        maps = _pooled(images, conv, norm, activation.negative_slope)
+        for layer in rest:
+            maps = layer(maps)
+        return maps
+
+
+def _fits(images: Tensor, norm: nn.Module, pool: nn.Module) -> bool:
+    pooled = isinstance(pool, nn.MaxPool2d) and pool.kernel_size == pool.stride == 2
+    normed = isinstance(norm, nn.Identity) or (
+        isinstance(norm, nn.BatchNorm2d) and norm.affine and norm.track_running_stats and norm.momentum is not None
+    )
+    _, channels, height, width = images.shape
+    pays = torch.is_grad_enabled() or channels == 1
+    return pooled and normed and pays and not images.requires_grad and height % 2 == width % 2 == 0
+
+
+def _pooled(images: Tensor, conv: nn.Conv2d, norm: nn.Module, slope: float) -> Tensor:
+    n, c, height, width = images.shape
+    windows = _windows(images)
+    weight = conv.weight.permute(2, 3, 1, 0).flatten(0, 2)  # (9 c, k)
+    bias = weight.new_zeros(weight.shape[1]) if conv.bias is None else conv.bias
+    if isinstance(norm, nn.BatchNorm2d):
+        weight, bias = _normalised(weight, bias, norm, windows)
+    matrix = torch.cat([_placed(weight, place, c) for place in PLACES], 1)
+    rows: Tensor = _Pooled.apply(windows, matrix, bias, slope)  # type: ignore[no-untyped-call]
+    return rows.view(n, height // 2, width // 2, -1).permute(0, 3, 1, 2)
+
+
+def _windows(images: Tensor) -> Tensor:
+    """The 4x4 windows at every second pixel, with a border of zeros around each image: (n h/2 w/2, 16 c)."""
+    n, c, height, width = images.shape
+    padded = images.new_zeros(n, height + 2, width + 2, c)
+    padded[:, 1:-1, 1:-1] = images.permute(0, 2, 3, 1)
+    s = padded.stride()
+    view = padded.as_strided((n, height // 2, width // 2, 4, 4 * c), (s[0], 2 * s[1], 2 * s[2], s[1], 1))
+    return view.reshape(-1, 16 * c)
+
+
+def _placed(weight: Tensor, place: tuple[int, int], c: int) -> Tensor:
+    """The 3x3 weights (9 c, k) at one place of a 4x4 window, with zeros around them: (16 c, k)."""
+    top, left = place
+    around = (0, 0, 0, 0, left, 1 - left, top, 1 - top)
+    return nn.functional.pad(weight.view(3, 3, c, -1), around).flatten(0, 2)
+
+
+def _normalised(weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (9 c, k) and bias (k,) with batch norm folded in; in training by the statistics of this batch."""
+    running_mean, running_var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    if norm.training:
+        mean, var = _moments(weight, bias, windows)
+        count, momentum = 4 * len(windows), norm.momentum or 0.0
+        running_mean.lerp_(mean.detach().to(running_mean), momentum)
+        running_var.lerp_((var.detach() * count / (count - 1)).to(running_var), momentum)
+        norm.get_buffer("num_batches_tracked").add_(1)
+    else:
+        mean, var = running_mean.double(), running_var.double()
+    scale = norm.weight.double() * torch.rsqrt(var + norm.eps)
+    shift = norm.bias.double() + scale * (bias.double() - mean)
+    return (weight * scale).to(weight), shift.to(bias)
+
+
+def _moments(weight: Tensor, bias: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the convolution's outputs (k,), in float64, from those of the patches in all windows."""
+    middle, c = windows.mean(0), windows.shape[1] // 16
+    spread = torch.zeros(16 * c, 16 * c, dtype=torch.float64)
+    for part in windows.split(ROWS):  # centred first, and summed in float64, so that no digits cancel
+        centred = part - middle
+        spread += centred.mT @ centred
+    positions = torch.arange(16 * c).view(4, 4, c)
+    patches = [positions[top : top + 3, left : left + 3].flatten() for top, left in PLACES]
+    means = torch.stack([middle.double()[patch] for patch in patches])  # (4, 9 c)
+    mean = means.mean(0)
+    within = torch.stack([spread[patch][:, patch] for patch in patches]).mean(0) / len(windows)
+    covariance = within + (means - mean).mT @ (means - mean) / len(patches)
+    W = weight.double()
+    return mean @ W + bias.double(), ((covariance @ W) * W).sum(0)
+
+
+class _Pooled(Function):
+    """windows (r, 16 c), matrix (16 c, 4 k), bias (k,) -> leaky ReLU of the largest of each window's four values."""
+
+    @staticmethod
+    def forward(ctx: Any, windows: Tensor, matrix: Tensor, bias: Tensor, slope: float) -> Tensor:
+        out = windows.new_empty(len(windows), len(bias))
+        chosen = torch.empty(out.shape, dtype=torch.uint8)
+        four = windows.new_empty(min(ROWS, len(windows)), matrix.shape[1])
+        for part in _chunks(len(windows)):
+            values = _as_maps(torch.mm(windows[part], matrix, out=four[: part.stop - part.start]), 2)
+            largest, index = torch.ops.aten.max_pool2d_with_indices(values, [2, 2])
+            out[part] = nn.functional.leaky_relu_(largest.flatten(1).add_(bias), slope)
+            chosen[part] = index.flatten(1)
+        ctx.save_for_backward(windows, chosen, out)
+        ctx.slope = slope
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        windows, chosen, out = ctx.saved_tensors
+        rows, k = out.shape
+        if torch.is_grad_enabled():  # a second derivative is asked for
+            gradient = torch.where(out > 0, gradient, ctx.slope * gradient)
+            four = gradient.new_zeros(rows, 4, k).scatter(1, chosen.long().unsqueeze(1), gradient.unsqueeze(1))
+            return None, windows.mT @ four.flatten(1), gradient.sum(0), None
+        matrix, bias = windows.new_zeros(windows.shape[1], 4 * k), windows.new_zeros(k)
+        values = _as_maps(windows.new_empty(min(ROWS, rows), 4 * k), 2)  # only its shape matters
+        for part in _chunks(rows):
+            passed = torch.ops.aten.leaky_relu_backward(gradient[part], out[part], ctx.slope, True)
+            bias += passed.sum(0)
+            four = torch.ops.aten.max_pool2d_with_indices_backward(
+                _as_maps(passed, 1), values[: len(passed)], [2, 2], [2, 2], [0, 0], [1, 1], False,
+                _as_maps(chosen[part].long(), 1),
+            )  # fmt: skip
+            matrix.addmm_(windows[part].mT, four.permute(0, 2, 3, 1).reshape(-1, 4 * k))
+        return None, matrix, bias, None
+
+
+def _as_maps(rows: Tensor, side: int) -> Tensor:
+    """Rows (r, side^2 k) as maps (r, k, side, side) in channels-last order."""
+    return rows.view(len(rows), side, side, -1).permute(0, 3, 1, 2)
+
+
+def _chunks(rows: int) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, rows)) for start in range(0, rows, ROWS))
