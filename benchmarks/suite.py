@@ -143,7 +143,7 @@ def training(setting: Setting) -> Outcome:
 
 
 def convolutions(setting: Setting) -> Outcome:
-    """The embedding with our convolutions and first block against the same one with PyTorch's, in training and at test."""
+    """The embedding with our kernels against the same one with PyTorch's, in training and at test."""
     done = Outcome([], [], [])
     plans: list[tuple[str, int, str, dict[str, int], float]] = [
         ("64C", 32, "bare_step", {"images": 240}, 1.25),
