@@ -15,9 +15,11 @@ from starlette.testclient import TestClient
 from handful import FewShotClassifier
 from handful._io import digest
 from handful.errors import InvalidOptionError
-from handful.serve import studio_session
+from handful.serve import studio_changes as changes
+from handful.serve import studio_embedding
 from handful.serve.studio import ACTIONS, Studio, file_name
-from handful.serve.studio_session import Session, open_source
+from handful.serve.studio_import import open_source, take_over
+from handful.serve.studio_session import Session
 from handful.serve.studio_store import Shelf
 from tests.serve.browser import KINDS, drawing
 
@@ -63,20 +65,20 @@ def numbers(state: Any) -> list[float]:
 def test_undoing_any_change_gives_back_the_same_numbers(session: Session) -> None:
     taught(session)
     ring, cross = digest(drawing("ring", 0)), digest(drawing("cross", 0))
-    changes: list[Callable[[], object]] = [
-        lambda: session.label([ring, cross], "zigzag"),
-        lambda: session.label([ring], None),
-        lambda: session.delete([cross]),
-        lambda: session.rename_class("ring", "circle"),
-        lambda: session.rename_class("ring", "cross"),
-        lambda: session.delete_class("zigzag"),
-        lambda: session.confirm([ring]),
-        lambda: session.rename("Other signs"),
-        lambda: session.reject(0.2),
-        lambda: session.add_class("empty"),
+    steps: list[Callable[[], object]] = [
+        lambda: session.do(changes.label, [ring, cross], "zigzag"),
+        lambda: session.do(changes.label, [ring], None),
+        lambda: session.do(changes.delete, [cross]),
+        lambda: session.do(changes.rename_class, "ring", "circle"),
+        lambda: session.do(changes.rename_class, "ring", "cross"),
+        lambda: session.do(changes.delete_class, "zigzag"),
+        lambda: session.do(changes.confirm, [ring]),
+        lambda: session.do(changes.rename, "Other signs"),
+        lambda: session.do(changes.reject, 0.2),
+        lambda: session.do(changes.add_class, "empty"),
     ]
     before = session.state()
-    for change in changes:
+    for change in steps:
         change()
         after = session.state()
         session.undo()
@@ -112,11 +114,11 @@ def test_a_page_that_has_seen_a_state_gets_only_what_changed(session: Session) -
         return part
 
     assert follow()["items"] == []
-    session.rename("Other signs")
+    session.do(changes.rename, "Other signs")
     assert follow()["items"] == []
-    session.label([ring], "cross")
+    session.do(changes.label, [ring], "cross")
     assert ring in {item["id"] for item in follow()["items"]}
-    session.delete([cross])
+    session.do(changes.delete, [cross])
     assert follow()["gone"] == [cross]
     session.undo()
     session.undo()
@@ -127,8 +129,8 @@ def test_a_page_that_has_seen_a_state_gets_only_what_changed(session: Session) -
 
 def test_a_session_equals_a_classifier_fitted_to_the_same_images(session: Session, tmp_path: Path) -> None:
     taught(session)
-    session.label([digest(drawing("ring", 0))], "cross")
-    session.delete([digest(drawing("zigzag", 1))])
+    session.do(changes.label, [digest(drawing("ring", 0))], "cross")
+    session.do(changes.delete, [digest(drawing("zigzag", 1))])
     session.undo()
     session.undo()
     images = [drawing(kind, number) for kind in KINDS for number in range(3)]
@@ -168,13 +170,13 @@ def test_cancelling_removes_what_was_not_embedded_and_undo_goes_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught(session)
-    gate, real = threading.Event(), studio_session.embed
+    gate, real = threading.Event(), studio_embedding.embed
 
     def slow(*arguments: Any, **options: Any) -> Any:
         gate.wait(PATIENCE)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(studio_session, "embed", slow)
+    monkeypatch.setattr(studio_embedding, "embed", slow)
     for number in range(20, 30):
         session.add_image(drawing("ring", number), f"{number}.png", "ring", "many")
     until(lambda: session.progress()["total"] > 0)
@@ -189,22 +191,22 @@ def test_cancelling_removes_what_was_not_embedded_and_undo_goes_on(
 def test_a_stopping_studio_does_not_wait_for_a_batch_that_the_next_one_embeds_again(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identity, gate, begun, real = shelf.create("Signs"), threading.Event(), threading.Event(), studio_session.embed
+    identity, gate, begun, real = shelf.create("Signs"), threading.Event(), threading.Event(), studio_embedding.embed
 
     def slow(*arguments: Any, **options: Any) -> Any:
         begun.set()
         gate.wait(PATIENCE)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(studio_session, "embed", slow)
+    monkeypatch.setattr(studio_embedding, "embed", slow)
     first = Session(shelf.open(identity), lambda event, data: None)
     for number in range(2):
         first.add_image(drawing("ring", number), f"{number}.png", "ring")
     assert begun.wait(PATIENCE)
     first.close(patience=0.01)
-    assert first._worker.is_alive()  # nobody waited for it
+    assert first._threads[0].is_alive()  # nobody waited for it
     gate.set()
-    first._worker.join(PATIENCE)
+    first._threads[0].join(PATIENCE)
     second = Session(shelf.open(identity), lambda event, data: None)
     assert len(settled(second)["items"]) == 2
     second.close()
@@ -221,6 +223,7 @@ def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path
     (folder / "ring" / "broken.png").write_bytes(b"not an image")
     identity, told = open_source(shelf, folder), []
     session = Session(shelf.open(identity), lambda event, data: told.append((event, data)))
+    session.start(take_over)
     until(lambda: "import" not in session.project.facts)
     state = settled(session)
     assert [(each["name"], each["count"]) for each in state["classes"]] == [("cross", 3), ("ring", 3)]
@@ -230,6 +233,7 @@ def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path
     session.close()
     assert open_source(shelf, folder) == identity
     again = Session(shelf.open(open_source(shelf, tmp_path / "signs.handful")), lambda event, data: None)
+    again.start(take_over)
     until(lambda: "import" not in again.project.facts)
     taken = settled(again)
     assert taken["estimate"]["accuracy"] == pytest.approx(state["estimate"]["accuracy"])
@@ -240,16 +244,41 @@ def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path
     again.close()
 
 
+def test_the_next_session_goes_on_with_a_folder_that_was_half_taken_over(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ring").mkdir()
+    for number in range(4):
+        (tmp_path / "ring" / f"{number}.png").write_bytes(drawing("ring", number))
+    identity = open_source(shelf, tmp_path)
+    first = Session(shelf.open(identity), lambda event, data: None)
+    real = first.add_image
+
+    def add_and_stop(*arguments: Any) -> Any:
+        first.stopped = True
+        return real(*arguments)
+
+    monkeypatch.setattr(first, "add_image", add_and_stop)
+    take_over(first)
+    assert len(first.project.items()) == 1
+    first.close()
+    second = Session(shelf.open(identity), lambda event, data: None)
+    take_over(second)
+    assert len(second.project.items()) == 4
+    assert "import" not in second.project.facts
+    second.close()
+
+
 def test_another_embedding_is_compared_and_then_used(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "embeddings", lambda self: ["characters", "other"])
-    real = studio_session.choose_embedder
+    monkeypatch.setattr(studio_embedding.Embeddings, "names", lambda self: ["characters", "other"])
+    real = studio_embedding.choose_embedder
 
     def chosen(name: str, pictures: Any) -> Any:
         found = real("characters", pictures)
         return found if name == "characters" else _Turned(found)
 
-    monkeypatch.setattr(studio_session, "choose_embedder", chosen)
-    monkeypatch.setattr(studio_session, "embed", _embed_turned(studio_session.embed))
+    monkeypatch.setattr(studio_embedding, "choose_embedder", chosen)
+    monkeypatch.setattr(studio_embedding, "embed", _embed_turned(studio_embedding.embed))
     before = taught(session)
     session.compare("other")
     until(lambda: session.state()["embedding"]["options"][1]["estimate"] is not None)
@@ -357,23 +386,23 @@ def test_an_update_touches_only_what_changed() -> None:
     generator = np.random.default_rng(0)
     rows = {f"{number:064x}": generator.normal(size=40) for number in range(1000)}
     labels = {item: f"class {number // 20:02d}" for number, item in enumerate(rows)}
-    first = learnt(None, labels, rows, labels)
+    first = learnt(None, labels, rows, labels.__getitem__)
     assert first is not None
     item, *others = rows
     expected = first.held_out_scores
-    moved = learnt(first, {**labels, item: "class 07"}, rows, labels)
-    shrunk = learnt(first, {each: labels[each] for each in others}, rows, labels)
+    moved = learnt(first, {**labels, item: "class 07"}, rows, labels.__getitem__)
+    shrunk = learnt(first, {each: labels[each] for each in others}, rows, labels.__getitem__)
     assert moved is not None
     assert shrunk is not None
     assert moved.factor is first.factor
     assert "residuals" in moved.ridge.__dict__
     assert {"slack", "residuals"} <= {*shrunk.factor.__dict__, *shrunk.ridge.__dict__}
-    grown = learnt(shrunk, {**labels, item: "class 07"}, rows, labels)
+    grown = learnt(shrunk, {**labels, item: "class 07"}, rows, labels.__getitem__)
     assert grown is not None
     last_is_first = np.roll(np.arange(len(rows)), 1)
     assert grown.held_out_scores[last_is_first] == pytest.approx(moved.held_out_scores, abs=1e-9)
-    assert learnt(first, labels, rows, labels) is first
-    back = learnt(moved, labels, rows, labels)
+    assert learnt(first, labels, rows, labels.__getitem__) is first
+    back = learnt(moved, labels, rows, labels.__getitem__)
     assert back is not None
     assert back.held_out_scores == pytest.approx(expected, abs=1e-9)
 

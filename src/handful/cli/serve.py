@@ -123,7 +123,7 @@ def default_projects() -> Path:
 
 def _opened(shelf: Shelf, source: Path) -> str:
     """The project that a folder or a file becomes; the one it became before, if it did."""
-    from handful.serve.studio_session import open_source
+    from handful.serve.studio_import import open_source
 
     if not source.exists():
         raise InvalidOptionError(f"There is no folder or file {source}.")

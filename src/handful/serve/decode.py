@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from handful.classifier.inputs import Picture, pixels_of
+from handful.data.decode import Decoding, upright
 from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError
 from handful.serve.guard import Limits
@@ -20,6 +21,9 @@ from handful.serve.guard import Limits
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
 """What browsers and cameras make. Pillow reads many more, mostly with old and rarely used code."""
 LONGEST_NAME = 120
+SMALL = Decoding(192, 192, channels=3, fit="crop")
+LARGE = 1200
+"""Longest side, in pixels, of an image that is opened."""
 
 
 class TooLargeError(DataError):
@@ -39,6 +43,29 @@ def checked(uploads: Sequence[tuple[str, bytes]], limits: Limits) -> list[Pictur
 def pixels_for(picture: Picture, preprocessing: Preprocessing) -> NDArray[np.uint8]:
     """The pixels (h, w, c) of a picture that `checked` let pass, as an embedding wants them."""
     return preprocessing.oriented(pixels_of(picture, picture.read(), preprocessing.decoding))
+
+
+def small_picture(name: str, content: bytes) -> bytes:
+    """A small JPEG of an image file; what cannot be read as an image is refused by name."""
+    return _jpeg(Image.fromarray(pixels_of(Picture(name), content, SMALL)))
+
+
+def large_picture(content: bytes) -> bytes:
+    """An image for looking at, decoded and encoded again: the browser never sees the bytes that were given."""
+    image = upright(content, Decoding(LARGE // 2, LARGE // 2))
+    image.thumbnail((LARGE, LARGE))
+    return _jpeg(image)
+
+
+def blank_picture() -> bytes:
+    """A small picture for an image that has none."""
+    return _jpeg(Image.new("RGB", (32, 32), (160, 160, 160)))
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=85)
+    return out.getvalue()
 
 
 def from_base64(text: str) -> bytes:

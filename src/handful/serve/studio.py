@@ -22,8 +22,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from handful.errors import HandfulError, InvalidOptionError
-from handful.serve.decode import checked
+from handful.serve import studio_changes as changes
+from handful.serve.decode import checked, large_picture
 from handful.serve.guard import Access, Guard, Limits
+from handful.serve.studio_import import take_over
 from handful.serve.studio_session import Session
 from handful.serve.studio_store import Shelf, class_name, file_name
 
@@ -140,10 +142,12 @@ class Studio:
                 def start() -> Session:
                     project = self.shelf.open(identity)
                     try:
-                        return Session(project, channel.tell)
+                        session = Session(project, channel.tell)
                     except BaseException:
                         project.close()
                         raise
+                    session.start(take_over)
+                    return session
 
                 self.sessions[identity] = await run_in_threadpool(start), channel
             return self.sessions[identity]
@@ -210,10 +214,10 @@ class Studio:
 
     async def large(self, request: Request) -> Response:
         """An image for looking at."""
-        session, item = await self.session(request), _digest(request)
-        data = await run_in_threadpool(session.large_picture, item)
-        if not data:
-            raise HTTPException(404, "There is no such image.")
+        project, item = (await self.session(request)).project, _digest(request)
+        if not await run_in_threadpool(project.image(item).is_file):  # it came with a .handful file
+            return await self.small(request)
+        data = await run_in_threadpool(lambda: large_picture(project.image(item).read_bytes()))
         return Response(data, media_type="image/jpeg", headers=FOREVER)
 
     async def events(self, request: Request) -> Response:
@@ -254,14 +258,14 @@ class Studio:
 
 
 ACTIONS: dict[str, Callable[[Session, Json], object]] = {
-    "label": lambda session, body: session.label(_items(body), _label(body)),
-    "confirm": lambda session, body: session.confirm(_items(body)),
-    "delete": lambda session, body: session.delete(_items(body)),
-    "add-class": lambda session, body: session.add_class(class_name(body.get("name"))),
-    "rename-class": lambda session, body: session.rename_class(str(body.get("old")), class_name(body.get("name"))),
-    "delete-class": lambda session, body: session.delete_class(str(body.get("name"))),
-    "rename": lambda session, body: session.rename(class_name(body.get("name"))),
-    "reject": lambda session, body: session.reject(_share(body)),
+    "label": lambda session, body: session.do(changes.label, _items(body), _label(body)),
+    "confirm": lambda session, body: session.do(changes.confirm, _items(body)),
+    "delete": lambda session, body: session.do(changes.delete, _items(body)),
+    "add-class": lambda session, body: session.do(changes.add_class, body.get("name")),
+    "rename-class": lambda session, body: session.do(changes.rename_class, str(body.get("old")), body.get("name")),
+    "delete-class": lambda session, body: session.do(changes.delete_class, str(body.get("name"))),
+    "rename": lambda session, body: session.do(changes.rename, body.get("name")),
+    "reject": lambda session, body: session.do(changes.reject, _share(body)),
     "embedding": lambda session, body: session.choose_embedding(str(body.get("name"))),
     "compare": lambda session, body: session.compare(str(body.get("name"))),
     "cancel": lambda session, body: session.cancel(),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from handful.classifier.answers import ScoreEstimate
-from handful.classifier.estimate import estimate, nearest, suggest
+from handful.classifier.answers import DIGITS, ScoreEstimate
+from handful.classifier.estimate import class_estimates, doubtful, duplicates, nearest, needs, score_estimate, suggest
 from handful.classifier.examples import Options, Source, State, fit_state
 from handful.classifier.inputs import Matrix
 from handful.classifier.selection import probabilities, rejection_threshold
@@ -25,46 +26,46 @@ Labels = Mapping[str, str]
 """The label of each image, by its digest."""
 
 
-def learnt(state: State | None, labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State | None:
+def learnt(
+    state: State | None, labels: Labels, features: Mapping[str, Matrix], name_of: Callable[[str], str]
+) -> State | None:
     """The state for these labels: what differs is forgotten, relabelled or added, exactly; None below two classes."""
     if len(set(labels.values())) < 2:
         return None
+
+    def examples(items: Iterable[str]) -> tuple[Matrix, NDArray[Any], list[Source]]:
+        rows = np.stack([features[item] for item in items])
+        return rows, np.array([labels[item] for item in items]), [Source(name_of(item), item) for item in items]
+
     if state is None:
-        return _fitted(labels, features, names)
+        return fit_state(Options(), *examples(labels))
     known = dict(zip((source.digest for source in state.sources), state.labels.tolist(), strict=True))
     changed = [item for item, label in labels.items() if known.get(item) != label]
     gone = [item for item in known if item not in labels]
     if not changed and not gone:
         return state
     if len(changed) + len(gone) > len(labels) // 2:
-        return _fitted(labels, features, names)
+        return fit_state(Options(), *examples(labels))
     try:
-        return _updated(state, labels, features, names)
+        return _updated(state, labels, [*known], changed, gone, examples)
     except NotEnoughClassesError:  # on the way, not in the end
-        return _fitted(labels, features, names)
+        return fit_state(Options(), *examples(labels))
 
 
-def _fitted(labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State:
-    rows = np.stack([features[item] for item in labels])
-    sources = [Source(names[item], item) for item in labels]
-    return fit_state(Options(), rows, np.array([*labels.values()]), sources)
-
-
-def _updated(state: State, labels: Labels, features: Mapping[str, Matrix], names: Labels) -> State:
-    place, known = {source.digest: row for row, source in enumerate(state.sources)}, state.labels.tolist()
+def _updated(
+    state: State, labels: Labels, known: list[str], changed: list[str], gone: list[str], examples: Callable[..., Any]
+) -> State:
+    place = {item: row for row, item in enumerate(known)}
     moved: dict[str, list[int]] = {}
-    for item, row in place.items():
-        if item in labels and known[row] != labels[item]:
-            moved.setdefault(labels[item], []).append(row)
+    for item in changed:
+        if item in place:
+            moved.setdefault(labels[item], []).append(place[item])
     for label, rows in moved.items():
         state = state.relabel(rows, label)
-    new = [item for item in labels if item not in place]
+    new = [item for item in changed if item not in place]
     if new:
-        added = np.stack([features[item] for item in new])
-        sources = [Source(names[item], item) for item in new]
-        state = state.add(added, np.array([labels[item] for item in new]), sources)
-    gone = [row for item, row in place.items() if item not in labels]
-    return state.remove(gone) if gone else state
+        state = state.add(*examples(new))
+    return state.remove([place[item] for item in gone]) if gone else state
 
 
 # ----------------------------------------------------------------------------------------------------- what it shows
@@ -72,24 +73,24 @@ def _updated(state: State, labels: Labels, features: Mapping[str, Matrix], names
 
 def shown(state: State) -> Json:
     """Accuracy, classes, guesses, doubtful labels, near duplicates and thresholds, images named by their digest."""
-    found = estimate(state)
+    classes = class_estimates(state)
     digests = [source.digest for source in state.sources]
     return {
-        "score": score_json(found.score),
-        "classes": {str(each.label): each.to_json() for each in found.classes},
+        "score": score_json(score_estimate(state)),
+        "classes": {str(each.label): {"tested": each.tested, "right": round(each.right, DIGITS)} for each in classes},
         "guesses": _guesses(state),
-        "doubtful": {each.digest: each.to_json() for each in found.doubtful},
-        "duplicates": sorted(sorted(digests[row] for row in group.indices) for group in found.duplicates),
-        "needs": {str(each.label): each.reason for each in found.needs},
+        "doubtful": {each.digest: (str(each.looks_like), round(each.probability, DIGITS)) for each in doubtful(state)},
+        "duplicates": sorted(sorted(digests[row] for row in group.indices) for group in duplicates(state)),
+        "needs": {str(each.label): each.reason for each in needs(classes)},
         "thresholds": _thresholds(state),
     }
 
 
 def _guesses(state: State) -> dict[str, str]:
     """For each example that can be held out, the class that all others give it."""
-    held = state.held_out
-    best = state.held_out_scores[held].argmax(1) if len(held) else []
-    return {state.sources[row].digest: str(state.classes[code]) for row, code in zip(held, best, strict=True)}
+    held, names = state.held_out.tolist(), [str(label) for label in state.classes]
+    best = state.held_out_scores[held].argmax(1).tolist() if held else []
+    return {state.sources[row].digest: names[code] for row, code in zip(held, best, strict=True)}
 
 
 def _thresholds(state: State) -> list[float | None]:
