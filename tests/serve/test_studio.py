@@ -247,10 +247,11 @@ def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path
 def test_the_next_session_goes_on_with_a_folder_that_was_half_taken_over(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ring").mkdir()
+    folder = tmp_path / "signs" / "ring"
+    folder.mkdir(parents=True)
     for number in range(4):
-        (tmp_path / "ring" / f"{number}.png").write_bytes(drawing("ring", number))
-    identity = open_source(shelf, tmp_path)
+        (folder / f"{number}.png").write_bytes(drawing("ring", number))
+    identity = open_source(shelf, folder.parent)
     first = Session(shelf.open(identity), lambda event, data: None)
     real = first.add_image
 
