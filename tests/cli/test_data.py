@@ -34,7 +34,7 @@ def test_a_folder_is_added_listed_checked_shown_and_removed(
     listed = capsys.readouterr().out
     assert "kinds            there: 10 classes, 40 images" in listed
     assert main(["data", "check", "kinds"]) == 0
-    assert "kinds is whole" in capsys.readouterr().out
+    assert "kinds is intact" in capsys.readouterr().out
     assert main(["data", "show", "kinds", "--out", str(tmp_path / "sheet.png"), "--part", "val"]) == 0
     assert Image.open(tmp_path / "sheet.png").size[1] == 2 * 62
     assert main(["data", "remove", "kinds"]) == 0

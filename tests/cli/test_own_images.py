@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -96,8 +97,8 @@ def test_fit_says_which_images_it_counts_once(handful: Handful, folder: Path, tm
     Image.open(first).convert("L").point(lambda grey: min(255, grey + 2)).save(brighter)
     code, out = handful("fit", folder, "-o", tmp_path / "out.handful")
     assert code == 0
-    assert f"1 image left out as an exact copy of another, for example {copy}" in out
-    assert f"nearly alike, tested together, for example {first} and {brighter}" in out
+    assert f"left out: 1, for example {copy}" in out
+    assert f"for example {first} and {brighter}" in out
 
 
 def test_predict_prints_a_line_an_image(handful: Handful, file: Path, new: Path) -> None:
@@ -295,7 +296,7 @@ def test_a_test_set_is_measured(handful: Handful, file: Path, tmp_path: Path) ->
     clf = FewShotClassifier.load(file)
     assert code == 0
     assert f"{fresh}: 100.0% of 5 images right" in out
-    assert "Not counted, because they are no classes of this classifier: spiral (1)" in out
+    assert re.search(r"Not counted.*: spiral \(1\)", out)
     rows = list(csv.DictReader((tmp_path / "rows.csv").open()))
     assert [row["label"] for row in rows] == ["bar"] * 3 + ["circle"] * 2 + ["spiral"]
     results = json.loads(handful("test", file, tmp_path / "data", "--json")[1])
@@ -307,7 +308,7 @@ def test_a_test_set_is_measured(handful: Handful, file: Path, tmp_path: Path) ->
     (wrong / "bar").rmdir()
     out = handful("test", file, wrong)[1]
     assert "50.0% of 4 images right" in out
-    assert "circle taken for bar: 2" in out
+    assert "circle mistaken for bar: 2" in out
     with pytest.raises(HandfulError, match="None of the labels"):
         handful("test", file, write_folder(tmp_path / "other" / "x", {"hook": 1}).parent)
 

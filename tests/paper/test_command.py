@@ -128,7 +128,7 @@ def test_a_dry_run_tells_the_time_and_writes_nothing(small_root: Path, tmp_path:
     assert "mini-imagenet/r2d2-64C/authors" in told
     assert "; cannot run now: mini-imagenet is not there" in told
     assert "Get it with: handful data add mini-imagenet" in told
-    assert "All together" in told
+    assert "In total" in told
     assert not (tmp_path / "none").exists()
 
 

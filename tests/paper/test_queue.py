@@ -90,7 +90,7 @@ def test_a_killed_queue_goes_on_to_the_same_bits(
     assert main(["reproduce", "status", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert "not running" in told
-    assert "1 runs below" in told
+    assert "1 runs in" in told
     again = start(small_root, "queue", path)
     said, complaint = again.communicate(timeout=240)
     assert again.returncode == 0, said + complaint

@@ -46,7 +46,7 @@ def test_an_honest_report_passes(report: Path, tmp_path: Path, capsys: pytest.Ca
     # nine for each of three cells; four and a verdict for each of two comparisons; seven for each of three pairs
     assert (found.complaint, found.figures) == ("", 3 * 9 + 2 * 5 + 3 * 7)
     assert main(["reproduce", "verify", str(tmp_path)]) == 0
-    assert "1 reports recomputed (58 figures), 0 without counts, 0 wrong." in capsys.readouterr().out
+    assert "1 recomputed (58 figures), 0 without counts, 0 wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_report_without_counts_passes_only_with_its_reason(report: Path, capsy
     edit(report, lambda facts: facts.update(no_counts_because="the runs are gone"))
     assert str(verify(report)) == f"{report}: cannot be recomputed: the runs are gone"
     assert main(["reproduce", "verify", str(report)]) == 0
-    assert "0 reports recomputed (0 figures), 1 without counts, 0 wrong." in capsys.readouterr().out
+    assert "0 recomputed (0 figures), 1 without counts, 0 wrong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

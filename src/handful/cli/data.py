@@ -1,4 +1,4 @@
-"""`handful data` and `handful cache`: the data sets and the features that are stored on this machine."""
+"""`handful data` and `handful cache`: the data sets and image features that are stored on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class List:
-    """List every data set: whether it is there, classes, images, size on disk, licence, and how to get it."""
+    """List all data sets: whether they are installed, classes, images, size, licence, and how to get them."""
 
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
@@ -33,31 +33,31 @@ class List:
 
 @dataclass(frozen=True)
 class Add:
-    """Download a benchmark, or take what you have, and pack it for use."""
+    """Download a benchmark, or use files that you have, and pack it for fast access."""
 
     name: Positional[str]
-    """omniglot (also adds omniglot-nearest), cifar-fs, mini-imagenet, or your own name for a folder of yours."""
+    """omniglot (also adds omniglot-nearest), cifar-fs, mini-imagenet, or a name for your own folder."""
     from_: Annotated[tuple[Path, ...], arg(name="from")] = ()
-    """Archives or folders that you already have; without it, the benchmark is downloaded."""
+    """Archives or folders to use; by default the benchmark is downloaded."""
     split: str | None = None
-    """Own folder: classes for train/val/test as counts (64/16/20) or fractions (0.64/0.16/0.2)."""
+    """For your own folder: classes for train/val/test as counts (64/16/20) or fractions (0.64/0.16/0.2)."""
     size: int = 84
-    """Own folder: pixels per side."""
+    """For your own folder: image size in pixels per side."""
     grey: bool = False
-    """Own folder: pack one grey channel instead of colour."""
+    """For your own folder: pack one grey channel instead of colour."""
     min_images: int = 2
-    """Own folder: refuse classes with fewer images."""
+    """For your own folder: refuse classes with fewer images than this."""
     seed: int = 0
-    """Own folder: seed that assigns the classes to train, val and test."""
+    """For your own folder: seed that assigns the classes to train, val and test."""
     mirror: tuple[str, ...] = ()
-    """Addresses of folders to download from before the official ones."""
+    """URLs of folders to try before the official ones."""
     timeout: float = 30.0
     """Seconds to wait for a server that does not respond."""
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Add it and print what it contains."""
+        """Add the data set and print what it contains."""
         import sys
 
         from handful._io import data_root
@@ -70,14 +70,14 @@ class Add:
         for each in (added, *added.companions):
             for note in each.notes:
                 print(note)
-            print(f"{each.header.name} {'is packed' if each.is_new else 'was there already'}: {describe(each.header)}")
+            print(f"{each.header.name} {'is packed' if each.is_new else 'was already packed'}: {describe(each.header)}")
             print(each.path)
         return 0
 
 
 @dataclass(frozen=True)
 class Check:
-    """Read every byte of a packed data set and compare with its hash."""
+    """Check a packed data set: read every byte and compare with its hash."""
 
     name: Positional[str]
     """Name of the data set."""
@@ -85,7 +85,7 @@ class Check:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Check it; damage is an error."""
+        """Check the data set; raises an error if it is damaged."""
         import sys
 
         from handful._io import data_root
@@ -94,31 +94,31 @@ class Check:
         from handful.data.store import check_store
 
         header = check_store(found_store(self.name, data_root(self.data)), progress=sys.stderr.isatty())
-        print(f"{self.name} is whole: {describe(header)}, sha256 {header.content}")
+        print(f"{self.name} is intact: {describe(header)}, sha256 {header.content}")
         return 0
 
 
 @dataclass(frozen=True)
 class Show:
-    """Write a contact sheet: a few images of a few classes."""
+    """Write a contact sheet with a few images of a few classes."""
 
     name: Positional[str]
-    """Name of the data set, or path of a folder of your own."""
+    """Name of the data set, or path of your own folder."""
     out: Path | None = None
     """PNG file to write; NAME.png by default."""
     part: Literal["train", "val", "test"] = "train"
     """Which classes to show."""
     split: str | None = None
-    """Which of the data set's class splits."""
+    """Which split of the data set to use, if it has several."""
     classes: int = 12
-    """Rows."""
+    """Number of classes, one per row."""
     images: int = 10
-    """Columns."""
+    """Number of images per class."""
     data: Path | None = None
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Draw it and print where it is."""
+        """Draw the contact sheet and print where it is."""
         from handful._io import replacing, write_errors
         from handful.data import load
         from handful.report.plots import contact_sheet
@@ -134,7 +134,7 @@ class Show:
 
 @dataclass(frozen=True)
 class Remove:
-    """Delete a packed data set and what remains of its download."""
+    """Delete a packed data set and any remaining downloaded files."""
 
     name: Positional[str]
     """Name of the data set."""
@@ -142,7 +142,7 @@ class Remove:
     """Folder of the packed data sets; HANDFUL_DATA or your cache folder by default."""
 
     def run(self) -> int:
-        """Delete it and print how much space that freed."""
+        """Delete the data set and print how much space that freed."""
         from handful._io import data_root
         from handful.data.add import remove
 
@@ -161,12 +161,12 @@ DataCommand = (
 
 @dataclass(frozen=True)
 class Data:
-    """See, add, check, show and remove data sets."""
+    """List, add, check, show and remove data sets."""
 
     command: OmitSubcommandPrefixes[DataCommand]
 
     def run(self) -> int:
-        """Run the command below `handful data`."""
+        """Run the subcommand of `handful data`."""
         return self.command.run()
 
 
@@ -175,15 +175,15 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 @dataclass(frozen=True)
 class Cache:
-    """Show, limit or clear the cache of image features; everything in it can be computed again."""
+    """Show, limit or clear the cache of image features; everything in it can be recomputed."""
 
     limit: str = ""
-    """Largest size on disk from now on, for example 500MB or 2GB; the least recently used features go first."""
+    """New size limit, for example 500MB or 2GB; the least recently used features are deleted first."""
     clear: bool = False
     """Delete everything in the cache."""
 
     def run(self) -> int:
-        """Change what is asked for, and print what the cache holds."""
+        """Apply the flags, then print what the cache holds."""
         from handful._io import data_root
         from handful.classifier import cache
         from handful.classifier.inputs import count_of
@@ -201,11 +201,11 @@ class Cache:
 
 
 def bytes_of(text: str) -> int:
-    """A size as people write it, in bytes."""
+    """The bytes of a size like 500MB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
     if not found:
-        raise InvalidOptionError(f"A size is a number and a unit, such as 500MB or 2GB, but got '{text}'.")
+        raise InvalidOptionError(f"A size must be a number and a unit, such as 500MB or 2GB, but got '{text}'.")
     size = float(found[1]) * UNITS[found[2]]
     if size >= 2**63:
-        raise InvalidOptionError(f"{text[:40]} is more than any disk has. Give a smaller limit, such as 2GB.")
+        raise InvalidOptionError(f"{text[:40]} is larger than any disk. Give a smaller limit, such as 2GB.")
     return int(size)

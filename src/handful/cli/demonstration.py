@@ -26,7 +26,7 @@ from handful.report.page import code, figure, heading, page, paragraph, table
 from handful.report.plots import Curve, curves_picture, episode_picture
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
-"""Shows the progress of a training, given its name and number of episodes, and passes it on."""
+"""Given a name, a number of episodes and a stream of progress, shows the progress and yields it."""
 
 KINDS = ((5, 1), (5, 5), (20, 1), (20, 5))
 RECIPE = Recipe(
@@ -43,7 +43,7 @@ RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class Row:
-    """One method's results, for each kind of episode."""
+    """The results of one method for each kind of episode."""
 
     name: str
     results: tuple[Evaluation, ...]
@@ -51,7 +51,7 @@ class Row:
 
 
 class Flatten(nn.Module):
-    """Raw pixels as features."""
+    """Uses raw pixels as features."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, ...) -> pixels (n, e)."""
@@ -61,11 +61,11 @@ class Flatten(nn.Module):
 def demonstrate(
     folder: Path, episodes: int, train_episodes: int, seed: int, watch: Watch, say: Callable[[str], None]
 ) -> Path:
-    """Train, evaluate, write the report; the path of the report."""
+    """Train, evaluate and write the report; returns the path of the report."""
     begun = time.perf_counter()
     benchmark = data.load("glyphs")
     sizes = ", ".join(f"{len(part)} {word}" for part, word in _parts(benchmark))
-    say(f"glyphs: {sizes} characters, in alphabets that no two parts share")
+    say(f"glyphs: {sizes} characters, with no alphabet in more than one part")
     plan = dataclasses.replace(RECIPE.plan, episodes=train_episodes)
     recipe = dataclasses.replace(RECIPE, plan=plan, seed=seed)
     rows = [_trained("R2-D2", recipe, benchmark, folder, episodes, watch)]
@@ -128,38 +128,38 @@ def _report(rows: list[Row], benchmark: Benchmark, recipe: Recipe, episodes: int
     return page(
         "Learning new characters from a handful of drawings",
         f"R2-D2 was meta-trained for {plan.episodes} episodes on characters of {_alphabets(benchmark.train)} invented "
-        f"alphabets, then asked to learn characters of {_alphabets(benchmark.test)} alphabets that it never saw.",
+        f"alphabets, then tested on characters of {_alphabets(benchmark.test)} alphabets that it had never seen.",
         [
             heading("What an episode looks like"),
             paragraph(
                 "The learner sees the labelled drawings on the left, one per class here, and must name the drawings on "
                 "the right. Every episode has new classes, so there is nothing to memorise: the network has to learn "
-                "how to learn, and ridge regression does the learning, in closed form."
+                "features from which ridge regression learns new classes in closed form."
             ),
             figure(episode_picture(sample), "A 5-way 1-shot episode of test characters: support left, queries right."),
-            heading("How well it learns classes that it never saw"),
+            heading("How well it learns unseen classes"),
             table(heads, cells, strong=(0,)),
             paragraph(
                 f"Mean over {episodes:,} episodes of test alphabets, 15 queries per class, ± half the 95% interval. "
-                f"All rows saw the same episodes. R2-D2 and prototypical networks were trained alike ({plan.episodes} "
-                f"episodes, {recipe.way}-way, 1 to {recipe.max_shot} shots, checkpoint chosen on validation "
-                f"alphabets); all rows are inductive: no query helps to answer another. The whole demonstration took "
-                f"{seconds:.0f} seconds."
+                f"All rows saw the same episodes. R2-D2 and prototypical networks were trained in the same way "
+                f"({plan.episodes} episodes, {recipe.way}-way, 1 to {recipe.max_shot} shots, checkpoint chosen on "
+                f"validation alphabets). All rows are inductive: no query affects the answer to another. The whole "
+                f"demonstration took {seconds:.0f} seconds."
             ),
             heading("How it learnt"),
             figure(
                 curves_picture({row.name: row.curve for row in rows if row.curve}, "5-way 1-shot accuracy, %"),
                 f"Accuracy on {_alphabets(benchmark.val)} validation alphabets during meta-training.",
             ),
-            heading("Where it is, and what to type next"),
+            heading("What to try next"),
             paragraph(f"The trained models, their logs and checkpoints are in {folder}."),
             code(
                 [
-                    "# the first row again, in part",
+                    "# part of the first row again",
                     f"handful evaluate {folder / 'r2d2'} --way 5 --shot 1 5",
                     "# a larger network, trained for longer",
                     "handful train --out runs/mine --width 64C --episodes 2000",
-                    "# the paper's benchmarks, and images of your own",
+                    "# the paper's benchmarks and your own images",
                     "handful data list",
                 ]
             ),

@@ -1,4 +1,4 @@
-"""`handful fit` and `handful predict` with --scheduler: the same jobs, by the workers of a Dask cluster."""
+"""`handful fit` and `handful predict` with --scheduler, which run on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fit_by_dask(
     lam: float | Literal["auto"],
     balance: bool,
 ) -> int:
-    """Embed the images into shards, unless they are there, fit to them, and print the accuracy."""
+    """Embed the images into shards that do not exist yet, fit to all shards, and print the accuracy."""
     from handful.classifier.distributed import cluster, embed_shards, fit
     from handful.classifier.inputs import labelled_pictures
 
@@ -37,17 +37,19 @@ def fit_by_dask(
 
 
 def predict_by_dask(classifier: Path, images: Iterable[str], out: Path | None, scheduler: str) -> int:
-    """Label images by workers; one Parquet file for every thousand."""
+    """Label images on the workers, with one Parquet file per thousand images."""
     from handful.classifier.distributed import ImagePaths, cluster, load_linear, predict_shards
 
     if out is None:
         raise InvalidOptionError(
-            "With --scheduler, answers are written as Parquet files: say where with --parquet FOLDER."
+            "With --scheduler, results are written as Parquet files. Say where with --parquet FOLDER."
         )
     model, names = load_linear(classifier), tuple(images)
     if not model.embedding or not names:
         raise InvalidOptionError(
-            "Give images to label." if model.embedding else f"{classifier} was fitted to features and has no embedding."
+            "There are no images to label."
+            if model.embedding
+            else f"{classifier} was fitted to features, so it cannot label images."
         )
     with cluster(scheduler) as client:
         paths = predict_shards(model, ImagePaths(names), out, client)

@@ -1,4 +1,4 @@
-"""`handful evaluate`: few-shot accuracy of a trained run on classes that it never saw."""
+"""`handful evaluate`: few-shot accuracy of a trained run on unseen classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from handful.meta.config import Device
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Accuracy over test episodes, with its 95% interval."""
+    """Measure the accuracy of a trained run over test episodes, with its 95% interval."""
 
     run_folder: Positional[Path]
     """Folder of a run, or one checkpoint file."""
     way: int = 5
-    """Classes of an episode."""
+    """Classes per episode."""
     shot: tuple[int, ...] = (1, 5)
     """Labelled images per class; several values give several results."""
     query: int = 15
@@ -29,28 +29,28 @@ class Evaluate:
     episodes: int = 10_000
     """Episodes to average over."""
     split: Literal["test", "val", "train"] = "test"
-    """Classes to draw from. Choose on val, report on test."""
+    """Which classes to use: make choices on val, report on test."""
     checkpoint: str = "mean"
-    """Which of the run's checkpoints: mean, 1-shot, 5-shot (best on validation) or last."""
+    """Which checkpoint of the run: mean, 1-shot or 5-shot (the best on validation), or last."""
     data: str = ""
-    """Another data set than the run's own, by name or path."""
+    """Name or path of a data set to use instead of the run's own."""
     within_group: bool = False
     """Draw all classes of an episode from one group, for example one alphabet."""
     seed: int = 0
-    """Seed of the test episodes."""
+    """Seed for the test episodes."""
     memory: float = 4.0
-    """Gigabytes that the evaluation may use."""
+    """Memory limit in gigabytes."""
     json: Path | None = None
-    """Write everything, per-episode accuracies included, to this file."""
+    """Write all results to this file, including the accuracy of each episode."""
     verbose: bool = False
-    """Say how the result was computed, and why that way."""
+    """Explain how the result was computed, and why."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device to compute on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
-        """Evaluate for each number of shots and print a line each."""
+        """Evaluate each number of shots and print one line for each."""
         from handful import data, evaluate
         from handful._io import write_atomically
         from handful.episodes import EpisodeSampler, FixedShots

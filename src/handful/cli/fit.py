@@ -1,4 +1,4 @@
-"""`handful fit`, `handful add` and `handful forget`: teach a classifier by folders of images; no update is lost."""
+"""`handful fit`, `handful add` and `handful forget`: teach a classifier from folders of images."""
 
 from __future__ import annotations
 
@@ -27,37 +27,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fit:
-    """Learn to classify your own images, from one folder per class with a handful of images each."""
+    """Learn to classify your own images, from a folder with a handful of images for each class."""
 
     folder: Positional[Path]
-    """Folder with one subfolder per class, or with such folders in train/ and test/; or a CSV file of path,label."""
+    """Folder with one subfolder per class (or such folders in train/ and test/), or a CSV file with path,label."""
     out: Annotated[Path, arg(aliases=["-o"])]
     """File to write, for example birds.handful."""
     embedding: str = "auto"
-    """auto (chosen by looking at the images), characters, photographs, photographs-large, the folder of a training run,
-    timm:NAME, hf:NAME, open_clip:NAME/WEIGHTS or onnx:FILE; joined with +, or auto:A,B to choose by leave-one-out."""
+    """auto looks at the images and chooses between characters and photographs-large.
+    Or name one: characters, photographs, photographs-large, a run folder, timm:NAME, hf:NAME,
+    open_clip:NAME/WEIGHTS or onnx:FILE.
+    Join several with +, or choose by leave-one-out with auto:A,B."""
     learner: Literal["ridge", "logistic", "softmax", "prototypes"] = "ridge"
     """Learner to fit on the features."""
     lam: float | Literal["auto"] = "auto"
     """Regularisation strength, or auto to choose it by leave-one-out."""
     balance: bool = True
-    """Treat all classes as equally likely, however many images each has."""
+    """Treat all classes as equally likely, however many images each one has."""
     keep_going: bool = False
     """Report unreadable images and learn from the others; the exit code is then 1."""
     thumbnails: bool = True
-    """Keep small pictures in the file and in your cache folder, for handful inspect."""
+    """Store thumbnails in the file and in your cache folder, for handful inspect."""
     cache: bool = True
-    """Keep the features of images in your cache folder, so that they are computed only once."""
+    """Store image features in your cache folder, so that they are computed only once."""
     force: bool = False
     """Overwrite the file if it exists."""
     device: Device = "auto"
-    """Device of the embedding."""
+    """Device to compute the embedding on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
     scheduler: str = ""
-    """Fit by Dask, without keeping the examples in the file: tcp://HOST:PORT, or local:N for N processes."""
+    """Fit with Dask, without storing the examples in the file: tcp://HOST:PORT, or local:N for N processes."""
     shards: Path | None = None
-    """With --scheduler, the folder for features; by default beside the file. All workers must see it."""
+    """With --scheduler, a folder for features that all workers can read; by default next to the file."""
 
     def run(self) -> int:
         """Fit, save, and print the classes and the estimated accuracy."""
@@ -65,12 +67,15 @@ class Fit:
         from handful.classifier.inputs import labelled_pictures
 
         if self.out.exists() and not self.force:
-            raise InvalidOptionError(f"{self.out} exists. Add --force to replace it, or use handful add to learn more.")
+            raise InvalidOptionError(f"{self.out} exists. Replace it with --force, or extend it with handful add.")
         if self.scheduler:
             from handful.cli.distributed import fit_by_dask
 
             if self.learner != "ridge":
-                raise InvalidOptionError("With --scheduler the learner is ridge: only its sums merge exactly.")
+                raise InvalidOptionError(
+                    f"--scheduler works with --learner ridge only, because other learners cannot be merged exactly, "
+                    f"but got {self.learner}."
+                )
             return fit_by_dask(
                 self.folder, self.out, self.shards, self.scheduler, self.embedding, self.lam, self.balance
             )
@@ -79,7 +84,7 @@ class Fit:
         for remark in found.remarks:
             print(remark)
         if found.folder is not None and found.folder != self.folder:
-            print(f"Learning from {found.folder}; handful test {self.out} {self.folder} measures on the other part")
+            print(f"Learning from {found.folder}; to measure on the rest: handful test {self.out} {self.folder}")
         clf = FewShotClassifier(
             self.embedding,
             self.learner,
@@ -106,15 +111,17 @@ class Fit:
         print(f"{self.out}: {count_of(len(clf.classes_), 'class')}, {images}, embedding {clf.embedding_}{chosen}")
         copies = clf.learnt_.repeated
         if copies:
-            print(f"{count_of(len(copies), 'image')} left out as an exact copy of another, for example {copies[0]}")
+            print(f"Exact copies of other images left out: {len(copies):,}, for example {copies[0]}")
         if estimate.duplicates:
             alike, first = sum(len(each.indices) for each in estimate.duplicates), estimate.duplicates[0].names
-            print(f"{count_of(alike, 'image')} nearly alike, tested together, for example {first[0]} and {first[1]}")
+            print(
+                f"Near duplicates held out together: {count_of(alike, 'image')}, for example {first[0]} and {first[1]}"
+            )
         print(f"Accuracy: {estimate.score}")
         if estimate.doubtful:
             most = estimate.doubtful[0]
             verb = "looks" if len(estimate.doubtful) == 1 else "look"
-            print(f"{count_of(len(estimate.doubtful), 'label')} {verb} doubtful, first that of {most.name}")
+            print(f"{count_of(len(estimate.doubtful), 'label')} {verb} doubtful, most of all that of {most.name}")
         print(f"Next: handful predict {self.out} IMAGES..., handful inspect {self.out}")
 
 
@@ -123,22 +130,22 @@ class Add:
     """Add images of known or new classes to a classifier; the result equals fitting all images at once."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote; it is replaced only if everything succeeds."""
+    """File written by handful fit; it is replaced only if everything succeeds."""
     images: Positional[tuple[Path, ...]] = ()
-    """Images or folders of images, all of one class; or, without --label, one folder of class folders or CSV file."""
+    """Images or folders of images of one class; or, without --label, one folder of class folders or one CSV file."""
     label: str = ""
     """Class of these images."""
     keep_going: bool = False
     """Report unreadable images and learn from the others; the exit code is then 1."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
         """Update the file and print what changed."""
         if not self.images:
-            raise InvalidOptionError("Give the images to add, or a folder of them.")
+            raise InvalidOptionError("There is nothing to add. Give images, or a folder of images.")
         if not self.label and not (len(self.images) == 1 and self._labelled(self.images[0])):
-            raise InvalidOptionError("Say what the images show with --label, or give one folder of class folders.")
+            raise InvalidOptionError("The images have no label. Add --label NAME, or give one folder of class folders.")
         prepare("cpu", self.threads)
         with updating(self.classifier):
             return self._update()
@@ -164,7 +171,7 @@ class Add:
         failed = learn(clf.partial_fit, found, self.keep_going)
         clf.save(self.classifier, thumbnails=pictured)
         new = [str(name) for name in clf.classes_ if name not in classes]
-        print(f"{self.classifier}: {count_of(len(clf.labels_) - before, 'image')} added, {len(clf.labels_)} in all")
+        print(f"{self.classifier}: {count_of(len(clf.labels_) - before, 'image')} added, {len(clf.labels_)} in total")
         if clf.learnt_.repeated:
             print(clf.learnt_)
         if new:
@@ -175,22 +182,22 @@ class Add:
 
 @dataclass(frozen=True)
 class Forget:
-    """Remove images or a whole class from a classifier, as if it had never seen them; file and cache keep no trace."""
+    """Remove images or a whole class, as if the classifier had never seen them; file and cache keep no trace."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote; it is replaced only if everything succeeds."""
+    """File written by handful fit; it is replaced only if everything succeeds."""
     images: tuple[Path, ...] = ()
-    """Images to forget, found by content, or else by the path they had when they were added."""
+    """Images to forget, matched by content, or otherwise by the path they had when they were added."""
     label: str = ""
     """Class to forget, with all of its images."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
         """Update the file and print what changed."""
         prepare("cpu", self.threads)
         if bool(self.images) == bool(self.label):
-            raise InvalidOptionError("Say what to forget: --images IMAGES... or --label NAME, one of the two.")
+            raise InvalidOptionError("Say what to forget: either --images IMAGES... or --label NAME.")
         with updating(self.classifier):
             self._update()
         return 0
@@ -213,9 +220,9 @@ class Forget:
 
 @contextmanager
 def updating(path: Path) -> Iterator[None]:
-    """Lock the classifier's file from reading it to replacing it; the lock ends with the process.
+    """Lock the classifier's file from reading it until it has been replaced; the lock ends with the process.
 
-    Names that are links to one file share its lock. On a file system without locks, updates do not wait for each other.
+    Links to the same file share one lock. On a file system without locks, updates do not wait for each other.
     """
 
     def waiting() -> None:
@@ -223,14 +230,14 @@ def updating(path: Path) -> Iterator[None]:
 
     with ExitStack() as stack:
         real = path.resolve()
-        if real.is_file():  # a file that is not there is for the reader to complain about
+        if real.is_file():  # if the file is missing, reading it raises the error
             with suppress(OSError):
                 stack.enter_context(locked(real, waiting))
         yield
 
 
 def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) -> int:
-    """Call `act` with images and labels; the number of unreadable images that `keep_going` leaves out."""
+    """Call `act` with images and labels; returns the number of unreadable images that `keep_going` left out."""
     import numpy as np
 
     from handful.classifier.inputs import UnreadableImagesError
@@ -240,7 +247,7 @@ def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) 
         return 0
     except UnreadableImagesError as error:
         if not keep_going:
-            raise DataError(f"{error} Add --keep-going to go on without what cannot be read.") from error
+            raise DataError(f"{error} Add --keep-going to continue without unreadable images.") from error
         for reason in error.reasons.values():
             print(f"handful: {reason}", file=sys.stderr)
         kept = [position for position in range(len(found.pictures)) if position not in error.reasons]
@@ -251,7 +258,7 @@ def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) 
 
 
 def known_label(text: str, classes: NDArray[Any]) -> Any:
-    """The class that a command-line argument names; an unknown one is an error that suggests the nearest."""
+    """The class that a command-line argument names; the error for an unknown one suggests the closest."""
     names = {str(known): known.item() for known in classes}
     if text in names:
         return names[text]

@@ -1,4 +1,4 @@
-"""The machine that a command runs on: device and threads as flags, and a standard output that may be closed or full."""
+"""What commands share: the engine that their flags choose, and output that is safe for any terminal or pipe."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ HANGUP: int | None = getattr(signal, "SIGHUP", None)
 STOPPING = [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [signal.Signals(HANGUP)])]
 _ORDERS = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _SPELLED = {code: f"\\u{code:04x}" for code in _ORDERS if chr(code) not in "\n\t\r"}
-"""Characters that give a terminal orders or turn the direction of writing: spelled out, as in JSON."""
+"""Control characters and characters that change the writing direction, with their escapes as in JSON."""
 
 
 def plain(text: object) -> str:
-    """A text from a file, such as a class name, that a terminal shows and does not obey."""
+    """Text from a file, such as a class name, with control characters escaped so that the terminal ignores them."""
     return str(text).translate(_SPELLED)
 
 
 class _Plain:
-    """A stream that spells out what would give the terminal orders."""
+    """A stream that escapes control characters."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, spelled out."""
+        """Write the text with control characters escaped."""
         return int(self._stream.write(plain(text)))
 
     def __getattr__(self, name: str) -> Any:
@@ -55,15 +55,15 @@ class _Plain:
 
 
 def prepare_streams() -> None:
-    """Make printing safe: reopen closed streams, and spell out characters that the encoding lacks."""
+    """Make printing safe: reopen closed streams, and escape characters that the encoding lacks."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the free number, so that no file of ours gets it
+            os.open(os.devnull, os.O_RDWR)  # takes the free descriptor, so that none of our files gets it
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 (for good)
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 (stays open)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -71,14 +71,14 @@ def prepare_streams() -> None:
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Spell out control characters in what the block prints, and flush it at the end."""
+    """Escape control characters in what the block prints, and flush the output at the end."""
     with contextlib.redirect_stdout(_Plain(sys.stdout)):
         yield
         sys.stdout.flush()
 
 
 def drop_output() -> None:
-    """Discard what standard output cannot take, so that the interpreter does not try again when it ends."""
+    """Discard output that cannot be written, so that the interpreter does not try again when it exits."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -87,7 +87,7 @@ def drop_output() -> None:
 
 
 def let_go_of_the_terminal() -> None:
-    """Discard what is printed from now on, because the terminal is gone and writing to it would fail."""
+    """Discard all further output, because the terminal is gone and writing to it would fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`handful`: one entry for all commands; errors are one line and exit code 2."""
+"""The command `handful`: it runs one subcommand, prints errors as one line and exits with code 2 for them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _run(words: list[str]) -> int:
         print(f"handful: {plain(error)}", file=sys.stderr)
         return 2
     except MemoryError:
-        print("handful: not enough memory. Close other programs, or work on fewer or smaller images.", file=sys.stderr)
+        print("handful: not enough memory. Close other programs, or use fewer or smaller images.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nhandful: stopped", file=sys.stderr)
@@ -119,7 +119,7 @@ def _parse(words: list[str]) -> Command:
 
 
 def _commands(words: list[str]) -> type[Command]:
-    """The commands; the flags of `train` have their defaults from the recipe that it starts from."""
+    """The commands; the defaults of `train`'s flags come from the recipe that it starts from."""
     recipe = _starting_recipe(words) if words[:1] == ["train"] else None
     train = None if recipe is None else Train(out=MISSING, recipe=flags_of(recipe))
     training = subcommand("train") if train is None else subcommand("train", default=train)
@@ -142,23 +142,23 @@ def _starting_recipe(words: list[str]) -> Recipe | None:
 
 
 def _given(words: list[str], flag: str) -> str:
-    """The value of a flag, written with a space or with an equals sign; the last one counts."""
+    """The value of a flag, given with a space or an equals sign; the last one counts."""
     pairs = [pair for word, after in pairwise([*words, ""]) for pair in ((word, after), word.partition("=")[::2])]
     return ([""] + [value for word, value in pairs if word == flag and value])[-1]
 
 
 def _check_command(words: list[str]) -> None:
-    """Refuse a command that does not exist, with the nearest that does."""
+    """Raise an error for an unknown command, and suggest the closest one."""
     names = [each.__name__.lower() for each in get_args(Command)]
     if words and not words[0].startswith("-") and words[0] not in names:
         near = get_close_matches(words[0], names, 1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(names)}."
-        raise InvalidOptionError(f"There is no command '{words[0]}'. {hint} Run handful --help")
+        hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(names)}."
+        raise InvalidOptionError(f"There is no command '{words[0]}'. {hint} See handful --help")
 
 
 @contextlib.contextmanager
 def _coloured(wanted: bool) -> Iterator[None]:
-    """Let the parser colour what it prints, or not: it asks the terminal's name only."""
+    """Choose whether tyro may print colours; it only looks at TERM."""
     terminal = os.environ.get("TERM")
     if not wanted:
         os.environ["TERM"] = "dumb"
@@ -171,8 +171,8 @@ def _coloured(wanted: bool) -> Iterator[None]:
 
 
 def _one_line(complaint: str) -> str:
-    """tyro's boxed complaint as one line: what was wrong, what is allowed, where the help is."""
-    inside = (line.strip("│| ") for line in complaint.splitlines()[1:-1])  # the box is ASCII where the terminal is
+    """Turn tyro's boxed error message into one line: what was wrong, what is allowed, where to find help."""
+    inside = (line.strip("│| ") for line in complaint.splitlines()[1:-1])  # on ASCII terminals the box is ASCII too
     lines = [";" if not line or _RULE.fullmatch(line) else line for line in inside]
     said = " ".join(lines).replace(" ; ", "; ").lstrip("; ")
     said = _INSIDE.sub("", said)
@@ -186,7 +186,7 @@ def _one_line(complaint: str) -> str:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """SIGTERM and SIGHUP unwind the stack like Ctrl-C, so that nothing is left half done."""
+    """Unwind the stack on SIGTERM and SIGHUP as on Ctrl-C, so that nothing is left half done."""
     if number == HANGUP:
         let_go_of_the_terminal()
     print("\nhandful: terminated", file=sys.stderr)

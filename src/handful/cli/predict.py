@@ -1,4 +1,4 @@
-"""`handful predict`: labels for images, for people or for scripts."""
+"""`handful predict`: label images and print, sort or watch them."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ if TYPE_CHECKING:
 
 AT_ONCE = 32
 POLL = 1.0
-"""Seconds between two looks at a folder that is watched."""
+"""Seconds between two scans of a watched folder."""
 LONGEST_PATH, MOST_PATHS = 1 << 16, 64 << 20
-"""Bytes of a path on standard input, and of all of them where they are needed at once; the rest is not read."""
+"""Most bytes of one path on standard input, and of all paths if they are needed at once."""
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Label images with a classifier that handful fit wrote; the exit code is 1 if an image cannot be read."""
+    """Label images with a classifier written by handful fit; the exit code is 1 if an image cannot be read."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote."""
+    """File written by handful fit."""
     images: Positional[tuple[str, ...]] = ()
-    """Images or folders of images; with - or none, paths are read from standard input, by line or separated by NUL."""
+    """Images or folders of images; with - or none, paths come from standard input, separated by newlines or NUL."""
     top: int = 0
-    """How many of the most probable classes to print; by default one, or all with --json."""
+    """Number of classes to print, most probable first; by default one, or all with --json."""
     min_confidence: float = 0.0
-    """Call images unsure whose best class has a lower probability than this."""
+    """Label images as unsure if their best class has a lower probability than this."""
     reject: bool = False
     """Label images as unknown if they look like none of the classes."""
     false_rejection: float = 0.05
     """Share of images of known classes that --reject may call unknown."""
     move_to: Path | None = None
-    """Folder to move each image into, by its label: DIR/LABEL/image."""
+    """Folder to move the images to, as FOLDER/LABEL/IMAGE."""
     copy_to: Path | None = None
-    """Folder to copy each image into, by its label."""
+    """Folder to copy the images to, as FOLDER/LABEL/IMAGE."""
     watch: Path | None = None
-    """Folder to watch: label the images in it and those that arrive, until Ctrl-C."""
+    """Folder to watch: label the images in it, then those that arrive, until Ctrl-C."""
     json: bool = False
     """Print one JSON object per line, with the probabilities of all classes."""
     csv: bool = False
     """Print comma-separated values with a header line."""
     device: Device = "auto"
-    """Device of the embedding."""
+    """Device to compute the embedding on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
     scheduler: str = ""
-    """Predict by Dask, with a classifier that was fitted so: tcp://HOST:PORT, or local:N for N processes."""
+    """Predict with Dask, if the classifier was fitted with Dask: tcp://HOST:PORT, or local:N for N processes."""
     parquet: Path | None = None
-    """With --scheduler, the folder for the answers."""
+    """With --scheduler, the folder for the results."""
 
     def run(self) -> int:
-        """Print one line per image, in order, a few images at a time, and a summary at the end."""
+        """Print one line per image, in order, then a summary."""
         from handful.classifier import FewShotClassifier
 
         self._check()
@@ -83,7 +83,7 @@ class Predict:
         engine = prepare(self.device, self.threads)
         clf = FewShotClassifier.load(self.classifier, device=str(engine.device))
         if self.reject:
-            clf.unknown_threshold(self.false_rejection)  # complains before any image is read
+            clf.unknown_threshold(self.false_rejection)  # raises an error before any image is read
         session = _Session(self, clf)
         if self.watch is not None:
             print(f"Watching {self.watch} for images; Ctrl-C ends it", file=sys.stderr, flush=True)
@@ -107,23 +107,23 @@ class Predict:
         if self.top < 0:
             raise InvalidOptionError(f"--top is a number of classes, but got {self.top}.")
         if self.watch is not None and (self.images or not self.watch.is_dir()):
-            raise InvalidOptionError(f"--watch takes an existing folder, and no other images, but got {self.watch}.")
+            raise InvalidOptionError(f"--watch needs an existing folder and no other images, but got {self.watch}.")
 
     def _paths(self, most: float = math.inf) -> tuple[Iterable[str], int | None]:
-        """The paths, and their number if it is known; `most` bytes at most from standard input."""
+        """The paths of the images, and how many there are, if known; at most `most` bytes from standard input."""
         if self.images and self.images != ("-",):
             from handful.classifier.inputs import pictures
 
             found = [picture.name for given in self.images for picture in pictures(given)]
             return found, len(found)
         if sys.stdin.isatty():
-            raise InvalidOptionError("Give images to label, or pipe in their paths, one per line.")
+            raise InvalidOptionError("There are no images to label. Give some, or pipe in their paths, one per line.")
         return _piped(cast("BufferedReader", sys.stdin.buffer), most), None
 
 
 @dataclass
 class _Session:
-    """One run of the command: prints answers, moves images and counts."""
+    """One run of the command: prints the answers, sorts the images into folders and counts the labels."""
 
     options: Predict
     clf: FewShotClassifier
@@ -148,7 +148,7 @@ class _Session:
         sys.stdout.flush()
 
     def _answers(self, paths: list[str]) -> tuple[Iterator[Answer], dict[int, str]]:
-        """The answers to the images that can be read, and for the others why not."""
+        """The answers for the readable images, and for each of the others the reason why it cannot be read."""
         from handful.classifier.inputs import UnreadableImagesError
 
         options, reasons = self.options, {}
@@ -179,7 +179,7 @@ class _Session:
             )
         else:
             others = "".join(f"\t{each.label}\t{percent(each.probability)}" for each in answer.top[1:])
-            # the probability compares known classes only, so it says nothing about an image that is none of them
+            # the probability only compares the known classes, so it is meaningless for an image of none of them
             sure = "-" if answer.rejected else percent(answer.probability)
             print(f"{_on_one_line(str(answer.image))}\t{label}\t{sure}{others}")
 
@@ -211,10 +211,10 @@ class _Session:
             else:
                 shutil.copy2(path, target)
         except OSError as error:
-            raise DataError(f"{path} cannot be put into {root}: {error.strerror or error}.") from error
+            raise DataError(f"Cannot put {path} into {root}: {error.strerror or error}.") from error
 
     def summarise(self) -> None:
-        """Print to standard error how many images got which label, unless it was a single one."""
+        """Print to standard error how many images got each label, if there were at least two images."""
         from handful.classifier.inputs import count_of
 
         total = sum(self.counts.values()) + self.failed
@@ -228,7 +228,7 @@ class _Session:
 
 
 def _piped(stream: BufferedReader, most: float) -> Iterator[str]:
-    """Paths as they arrive, one per line; or by NUL, if the first piece has one, and then names may hold newlines."""
+    """Paths as they arrive, one per line, or NUL-separated (with newlines allowed) if the first chunk has a NUL."""
     piece = stream.read1()
     by_line = b"\0" not in piece
     rest, size, without = b"", 0, 0
@@ -244,8 +244,8 @@ def _piped(stream: BufferedReader, most: float) -> Iterator[str]:
             )
         if size > most:
             raise DataError(
-                f"Standard input has more than {most / (1 << 20):.0f} MB of paths. Pipe them in by parts, each with "
-                f"its own --parquet."
+                f"Standard input has more than {most / (1 << 20):.0f} MB of paths. Pipe them in several parts, "
+                f"each with its own --parquet."
             )
         piece = stream.read1()
     yield from _names([rest], by_line)
@@ -258,7 +258,7 @@ def _names(paths: Iterable[bytes], by_line: bool) -> Iterator[str]:
 
 
 def _batches(paths: Iterable[str], total: int | None) -> Iterator[list[str]]:
-    """Some paths at a time; a progress bar shows where the lines themselves do not reach the terminal."""
+    """The paths in batches, with a progress bar if the lines themselves do not go to the terminal."""
     from tqdm import tqdm
 
     rest = iter(paths)
@@ -270,7 +270,7 @@ def _batches(paths: Iterable[str], total: int | None) -> Iterator[list[str]]:
 
 
 def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
-    """The images of a folder, then those that arrive, once they have stopped growing; sorted ones are skipped."""
+    """The images of a folder, then new ones once they have stopped growing; images already sorted are skipped."""
     from handful.classifier.inputs import images_below
 
     done: dict[Path, tuple[int, int]] = {}
@@ -290,25 +290,25 @@ def _arrivals(folder: Path, sorted_into: Path | None) -> Iterator[list[str]]:
 
 
 def _on_one_line(name: str) -> str:
-    """The name of a file for a line with tabs, both of which a name may contain."""
+    """A file name with newlines and tabs escaped, for tab-separated output."""
     return name.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def percent(probability: float) -> str:
-    """A probability for people to read; what rounds to 100% or 0% is not called certain."""
+    """A probability as text, which never rounds to 100% or 0%."""
     if probability >= 0.9995:
         return ">99.9%"
     return "<0.1%" if probability < 0.0005 else f"{100 * probability:.1f}%"
 
 
 def _folder_name(label: str) -> str:
-    """A label as a safe folder name, because the classifier may come from somebody else."""
+    """A label as a safe folder name, because the classifier may come from someone else."""
     name = "".join("-" if character in '/\\:*?"<>|\0' else character for character in label).strip()
     return os.fsdecode(os.fsencode(name.lstrip("."))[:200]).strip() or "-"  # file systems count bytes
 
 
 def _free(path: Path) -> Path:
-    """This path, or one with a number if it is taken."""
+    """This path, or one with a number if it exists."""
     number, free = 1, path
     while free.exists():
         number += 1

@@ -1,4 +1,4 @@
-"""`handful reproduce` and `handful recipes`: the experiments of the paper, and the recipes that have a name."""
+"""`handful reproduce` and `handful recipes`: the experiments of the paper, and the named recipes."""
 
 from __future__ import annotations
 
@@ -41,60 +41,62 @@ WITH_PATH = ("verify", "queue")
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Train what a table or figure needs, test all rows on the same episodes, compare with the published numbers."""
+    """Reproduce a table or figure of the paper: train its runs, test them and compare with the published numbers."""
 
     target: Positional[Target]
-    """Which table or figure. Or `estimates`: measure what the runs of all of them would take, without training; `verify
-    PATH`: recompute every figure of the reports below a folder from the per-episode counts next to them; `queue FILE`:
-    run a file with one such command per line; `status`: show the progress of all runs below --out."""
+    """The table or figure to reproduce, or one of these:
+    `estimates` measures how long all of them would take, without training;
+    `verify PATH` recomputes every figure of the reports in a folder from their per-episode counts;
+    `queue FILE` runs a file with one `handful reproduce` command per line;
+    `status` shows the progress of all runs in --out."""
     path: Positional[Path | None] = None
-    """For `verify`: a report, or a folder of reports; for `queue`: the file of commands."""
+    """For `verify`, a report or a folder of reports; for `queue`, the file of commands."""
     budget: float = 0.0
-    """Minutes of training in all, shared among the runs; the next call continues them. 0: no limit."""
+    """Total minutes of training, shared among the runs; the next call continues them. 0 means no limit."""
     until: Literal["complete", "end"] = "complete"
-    """Where a run stops by itself: once it is complete (patience is exhausted, all episodes are trained, or less than
-    0.5% of the summed learning rate of a step schedule is left), or only at the end of its plan."""
+    """When a run stops: once it is complete, or only at the end of its plan.
+    It is complete after its last episode, when patience runs out, or past 99.5% of a step schedule's summed rate."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
     variant: tuple[Variant, ...] = ("authors",)
-    """Recipes to train by: the paper's text, the authors' code, or today's methods; several give several rows."""
+    """Which recipes to train: the paper's text, the authors' code, or modern training; several give several rows."""
     seeds: int = 1
-    """Training runs per recipe, with seeds 0, 1, ... or from --first-seed on."""
+    """Number of training runs per recipe, with consecutive seeds starting at --first-seed."""
     first_seed: int = 0
-    """Seed of the first run, for seeds that are trained on different machines and reported one by one."""
+    """Seed of the first run; use it to train seeds on different machines, each with its own report."""
     out: Path = Path("runs/reproduce")
-    """Folder for the runs and the report; runs are shared between tables."""
+    """Folder for the runs and the report; tables share their runs."""
     dry_run: bool = False
-    """Train nothing: list every row with the time to its completion, or why it cannot run now."""
+    """Train nothing, but list every row with the time it still needs, or why it cannot run now."""
     episodes: int = 0
-    """Stop every run after this many episodes, where a cosine schedule then ends; the report says so. 0: no cut."""
+    """Stop every run after this many episodes and end cosine schedules there; the report says so. 0 means no limit."""
     episodes_of: tuple[str, ...] = ()
-    """Another number for recipes whose name contains a word, as WORD=N: --episodes-of maml=200 lrd2=900."""
+    """Another number of episodes for recipes whose name contains WORD, given as WORD=N: maml=200 lrd2=900."""
     width: Width | None = None
-    """Another embedding than the recipes'; the report says so."""
+    """Embedding to use instead of the recipes'; the report says so."""
     schedule: Schedule | None = None
-    """Another learning rate schedule than the recipes'; the report says so. cosine suits short runs."""
+    """Learning rate schedule to use instead of the recipes'; the report says so. cosine suits short runs."""
     validate_every: int | None = None
-    """Episodes between two validations, instead of the recipes'; 0 for none, which saves time in short runs."""
+    """Episodes between validations, instead of the recipes' number; 0 for none, which saves time in short runs."""
     test_episodes: int = 10_000
-    """Test episodes of each column."""
+    """Number of test episodes for each column."""
     test_episodes_of: tuple[str, ...] = ()
-    """Only the first N of them for recipes whose name contains a word, as WORD=N: MAML takes a second per episode."""
+    """Test slow methods on the first N episodes only, given as WORD=N: maml=500, because MAML takes a second each."""
     checkpoint: Literal["shot", "mean", "last"] = "shot"
-    """Which to test: the best on validation for the number of shots (as the authors do), for the mean, or the last."""
+    """Checkpoint to test: the best on validation for each shot (as the authors do), for the mean of them, or last."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device to compute on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
     wait: bool = False
     """Wait for runs that another process is training, instead of leaving them out."""
     processes: int = 1
-    """For `queue`: commands to run at the same time; several get one thread each."""
+    """For `queue`, the number of commands to run at the same time; if more than one, each gets one thread."""
     on: str = ""
-    """Train each run as a job of its own: local:N for N at a time on this machine, or slurm."""
+    """Train each run as a separate job: local:N for N at a time on this machine, or slurm."""
 
     def run(self) -> int:
-        """Run the target, or with --dry-run say what it would take."""
+        """Run the target, or estimate its time with --dry-run."""
         self._check()
         alone = {"verify": self._verify, "queue": self._queue, "status": self._status}
         if self.target in alone:
@@ -109,7 +111,7 @@ class Reproduce:
     def _check(self) -> None:
         if self.path is not None and self.target not in WITH_PATH:
             raise InvalidOptionError(
-                f"{self.target} takes no path, but got {self.path}. Say where to write with --out."
+                f"{self.target} takes no path, but got {self.path}. Use --out to say where to write."
             )
         for name in ("budget", "episodes", "validate_every", "first_seed"):
             value = getattr(self, name) or 0
@@ -129,16 +131,16 @@ class Reproduce:
             _say(str(each))
         wrong, excused = (sum(bool(getattr(each, word)) for each in verified) for word in ("complaint", "excuse"))
         same, figures = len(verified) - wrong - excused, sum(each.figures for each in verified)
-        _say(f"{same} reports recomputed ({figures:,} figures), {excused} without counts, {wrong} wrong.")
+        _say(f"Reports: {same} recomputed ({figures:,} figures), {excused} without counts, {wrong} wrong.")
         return 2 if wrong else 0
 
     def _queue(self) -> int:
         from handful.paper.queue import work_off
 
         if self.path is None or self.processes < 1:
-            raise InvalidOptionError("queue takes a file of commands, and --processes of at least 1.")
+            raise InvalidOptionError("queue needs a file of commands, and --processes must be at least 1.")
         failed = work_off(self.path, self.processes, self.out, _say)
-        _say(f"{failed} jobs failed; start the queue again to try them again." if failed else "All jobs are done.")
+        _say(f"{failed} jobs failed; start the queue again to retry them." if failed else "All jobs are done.")
         return 2 if failed else 0
 
     def _status(self) -> int:
@@ -148,7 +150,7 @@ class Reproduce:
         for each in found:
             _say(str(each))
         complete, running = sum(s.completion.complete for s in found), sum(bool(s.holder) for s in found)
-        _say(f"{len(found)} runs below {self.out}: {complete} complete, {running} running.")
+        _say(f"{len(found)} runs in {self.out}: {complete} complete, {running} running.")
         return 0
 
     def _reproduce(self, engine: Engine) -> int:
@@ -162,7 +164,7 @@ class Reproduce:
             from handful.paper.reproduce import train_on
 
             train_on(self.on, [job for _, own in plan_cells(experiment, options) for job in own], options, _say)
-            options = replace(options, minutes=1e-3)  # all that is left is to test
+            options = replace(options, minutes=1e-3)  # only testing is left
         results = reproduce(experiment, options, _command(), _say, watched)
         for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")
@@ -220,10 +222,12 @@ class Reproduce:
             )
         seconds = 60 * self.budget / (2 * len(rows)) if self.budget else float("inf")
         if self.dry_run:
-            _say(f"Table 4: {len(rows)} rows, on noise images: no data set is needed. Scaled up from a few episodes:")
+            _say(
+                f"Table 4: {len(rows)} rows on random images (no data set is needed), extrapolated from a few episodes:"
+            )
             timed = time_rows(rows, 0.5, _say, both=False)
             whole = duration(sum(each.by_episode.seconds for each in timed))
-            _say(f"All together: {whole} by episode, and less for the second way, which embeds each image once.")
+            _say(f"In total: {whole} episode by episode, and less for the second way, which embeds each image once.")
             return 0
         for path in write_timing(time_rows(rows, seconds, _say), self.out, _command()):
             _say(f"Written to {path}")
@@ -250,12 +254,12 @@ class Recipes:
     """List the named recipes; train one with: handful train --recipe NAME --out FOLDER."""
 
     words: Positional[tuple[str, ...]] = ()
-    """Only recipes whose name contains all of these, for example: handful recipes cifar-fs r2d2 authors."""
+    """Only recipes whose name contains all of these words, for example: handful recipes cifar-fs r2d2 authors."""
     show: str = ""
-    """Show every value of this recipe, with its source: the paper's text, released code, or our choice."""
+    """Show every value of this recipe and its source: the paper's text, released code, or our choice."""
 
     def run(self) -> int:
-        """Print a line for each recipe, or for each value of one."""
+        """Print one line per recipe, or one per value of a recipe."""
         return _show(self.show) if self.show else _list(self.words)
 
 
@@ -273,7 +277,7 @@ def _list(words: tuple[str, ...]) -> int:
         recipe = entry.recipe
         size = recipe.way * recipe.images_per_class
         print(f"{name:<{width}}  {entry.about}; {recipe.way}-way episodes of {size} images")
-    more = "" if words else " Narrow them with words of their names, for example: handful recipes cifar-fs r2d2"
+    more = "" if words else " To list fewer, give words of their names, for example: handful recipes cifar-fs r2d2"
     print(f"{len(chosen)} of {len(NAMED)} recipes.{more}")
     return 0
 

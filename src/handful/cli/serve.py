@@ -1,4 +1,4 @@
-"""`handful serve` and `handful studio`: classifiers over HTTP, and a page in the browser that teaches one."""
+"""`handful serve` and `handful studio`: an HTTP service for classifiers, and a web page to teach one."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ TOKEN = "HANDFUL_TOKEN"
 
 @dataclass(frozen=True)
 class Serve:
-    """Answer over HTTP: predictions, classes, examples, accuracy, health, metrics, and an OpenAPI description."""
+    """Serve classifiers over HTTP: predictions, updates, accuracy, health, metrics and an OpenAPI description."""
 
     classifiers: Positional[tuple[Path, ...]]
-    """Files that handful fit wrote; each is served under its name without the extension."""
+    """Files written by handful fit; each is served under its name without the extension."""
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but this machine's own needs a token: HANDFUL_TOKEN, or a new one is printed."""
+    """Address to listen on. If it is not local, clients need a token: HANDFUL_TOKEN, or one that is printed."""
     port: int = 8000
-    """Port to listen on; 0 for any free one."""
+    """Port to listen on; 0 for any free port."""
     learn: bool = False
-    """Let clients add, relabel and forget examples; the files are updated."""
+    """Let clients add, relabel and forget examples; this updates the files."""
     names: tuple[str, ...] = ()
-    """Further host names by which clients may call the service, for example that of a proxy."""
+    """Other host names of the service that clients may use, for example that of a proxy."""
     queue: int = 512
-    """Images that may wait at once; requests beyond are answered with 503."""
+    """Images that may wait at the same time; further requests get a 503."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
-        """Serve until stopped."""
+        """Serve until stopped by a signal."""
         from handful.serve import require_packages
 
         require_packages("serve")
@@ -52,7 +52,7 @@ class Serve:
         from handful.serve.worker import Worker
 
         if not self.classifiers:
-            raise InvalidOptionError("Say what to serve: handful serve model.handful")
+            raise InvalidOptionError("There is no classifier to serve. Give a file: handful serve model.handful")
         if self.queue < 1:
             raise InvalidOptionError(f"--queue must be at least 1, but got {self.queue}.")
         prepare("cpu", self.threads)
@@ -75,18 +75,18 @@ class Serve:
 
 @dataclass(frozen=True)
 class Studio:
-    """Teach a classifier in the browser: drop images, see its accuracy at once, and download the classifier."""
+    """Teach a classifier in the browser: drop images, see the accuracy at once, and download the classifier."""
 
     source: Positional[Path | None] = None
-    """Folder of class folders, or a .handful file, to begin with; without one, the list of your projects."""
+    """Folder of class folders, or a .handful file, to start from; without one, the page lists your projects."""
     projects: Path | None = None
-    """Folder of the projects; by default that of the user's data, or HANDFUL_STUDIO."""
+    """Folder for projects; by default HANDFUL_STUDIO, or a folder in your user data folder."""
     port: int = 0
-    """Port on 127.0.0.1; 0 for a free one."""
+    """Port on 127.0.0.1; 0 for any free port."""
     browser: bool = True
     """Open the page in the browser."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
         """Serve until Ctrl-C."""
@@ -112,7 +112,7 @@ class Studio:
 
 
 def default_projects() -> Path:
-    """The folder of projects: HANDFUL_STUDIO, else in the user's data folder."""
+    """The folder for projects: HANDFUL_STUDIO, or a folder in the user data folder."""
     chosen = os.environ.get("HANDFUL_STUDIO")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -122,7 +122,7 @@ def default_projects() -> Path:
 
 
 def _opened(shelf: Shelf, source: Path) -> str:
-    """The project that a folder or a file becomes; the one it became before, if it did."""
+    """The name of the project for a folder or file; opening the same one again gives the same project."""
     from handful.serve.studio_import import open_source
 
     if not source.exists():

@@ -1,4 +1,4 @@
-"""`handful test` and `handful inspect`: how good a classifier is on new images, and what would make it better."""
+"""`handful test` and `handful inspect`: how accurate a classifier is on new images, and what would improve it."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ MOST_CONFUSIONS = 10
 
 @dataclass(frozen=True)
 class Test:
-    """Measure a classifier on labelled images: accuracy, each class, confusions, and whether its estimate was right."""
+    """Test a classifier on labelled images: accuracy, each class, confusions, and whether its estimate was right."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote."""
+    """File written by handful fit."""
     folder: Positional[Path]
-    """Folder with one subfolder per class, or with such folders in test/; or a CSV file of path,label."""
+    """Folder with one subfolder per class (or such folders in test/), or a CSV file with path,label."""
     csv: Path | None = None
-    """File to write with one row per image: path, label, predicted, probability."""
+    """Also write a CSV file with one row per image: path, label, predicted, probability."""
     json: bool = False
-    """Print the numbers as one JSON object."""
+    """Print the results as one JSON object."""
     keep_going: bool = False
     """Report unreadable images and test on the others; the exit code is then 1."""
     device: Device = "auto"
-    """Device of the embedding."""
+    """Device to compute the embedding on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
-        """Print the results."""
+        """Label the images, compare with their labels and print the results."""
         from handful._io import write_atomically
         from handful.classifier import FewShotClassifier
         from handful.classifier.inputs import labelled_pictures
@@ -79,7 +79,7 @@ def _measured(clf: FewShotClassifier, rows: list[tuple[str, Answer]]) -> dict[st
     if not tested:
         raise DataError(
             f"None of the labels ({', '.join(sorted({label for label, _ in rows})[:5])}) is a class of this classifier "
-            f"({', '.join(sorted(known)[:5])})."
+            f"({', '.join(sorted(known)[:5])}). Rename the folders, or test another classifier."
         )
     images = Counter(label for label, _ in tested)
     right = Counter(label for label, answer in tested if str(answer.label) == label)
@@ -107,7 +107,7 @@ def _told(results: dict[str, Any], where: str) -> str:
         lines.append(f"Classes weighted equally: {100 * results['balanced_accuracy']:.1f}%")
     if results["expected"] is not None:
         low, high = (100 * end for end in results["expected"])
-        verdict = "as expected" if results["as_expected"] else "not as expected: these images differ"
+        verdict = "as expected" if results["as_expected"] else "not as expected, so these images differ"
         estimated = 100 * results["estimate"]["accuracy"]
         lines.append(
             f"The estimate was {estimated:.1f}%, or {low:.1f} to {high:.1f}% on "
@@ -120,10 +120,10 @@ def _told(results: dict[str, Any], where: str) -> str:
     if results["confusions"]:
         lines.append("Most often confused:")
         for label, taken_for, count in results["confusions"][:MOST_CONFUSIONS]:
-            lines.append(f"  {label} taken for {taken_for}: {count}")
+            lines.append(f"  {label} mistaken for {taken_for}: {count}")
     if results["unknown_labels"]:
         told = ", ".join(f"{label} ({count})" for label, count in results["unknown_labels"].items())
-        lines.append(f"Not counted, because they are no classes of this classifier: {told}")
+        lines.append(f"Not counted, because the classifier does not have these classes: {told}")
     return "\n".join(lines)
 
 
@@ -137,21 +137,21 @@ def _table(rows: list[tuple[str, Answer]]) -> str:
 
 @dataclass(frozen=True)
 class Inspect:
-    """Write an HTML page: classes with pictures, accuracy, confusion, doubtful labels, what to label next."""
+    """Write an HTML page about a classifier: examples, accuracy, confusions, doubtful labels, what to label next."""
 
     classifier: Positional[Path]
-    """File that handful fit wrote."""
+    """File written by handful fit."""
     out: Annotated[Path | None, arg(aliases=["-o"])] = None
     """Page to write; by default next to the classifier, with the extension .html."""
     unlabelled: Path | None = None
     """Folder of unlabelled images; the page shows which are most worth labelling."""
     suggest: int = 12
-    """How many of the unlabelled images to show."""
+    """Number of unlabelled images to show."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
-        """Write the page, and print its address and a summary."""
+        """Write the page, then print a summary and the page's address."""
         from handful._io import write_atomically
         from handful.classifier import FewShotClassifier
         from handful.classifier.inputs import pictures

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecipeFlags(Recipe):
-    """A recipe as flags: one for each field, but for the learner's options, which --set takes."""
+    """The recipe to train; give the learner's options with --set."""
 
     options: Annotated[Mapping[str, Option], Suppress] = field(default_factory=dict)
 
 
 def flags_of(recipe: Recipe) -> RecipeFlags:
-    """The recipe as the defaults of the flags."""
+    """The recipe as flag defaults."""
     return RecipeFlags(**_values(recipe))
 
 
@@ -39,38 +39,37 @@ def _values(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Train:
-    """Meta-train an embedding and a learner over episodes; stop at any time and go on with --resume."""
+    """Meta-train an embedding and a learner on episodes; stop at any time and continue with --resume."""
 
     out: Path
-    """Folder of the run: recipe, log and checkpoints go here."""
+    """Folder for the run: its recipe, log and checkpoints."""
     recipe_name: Annotated[str, arg(name="recipe")] = ""
-    """Start from a named recipe (`handful recipes` lists them); other flags change it."""
+    """Start from a named recipe (`handful recipes` lists them); other flags override its values."""
     recipe: Annotated[RecipeFlags, OmitArgPrefixes] = field(default_factory=RecipeFlags)
     set: tuple[str, ...] = ()
     """Options of the learner as name=value, for example: --set lam=10 learn_lam=true."""
     resume: bool = False
-    """Go on with the run in this folder, to the same bits (with as many threads). Its recipe is the folder's: only
-    --episodes and --patience may be larger, to train a finished run for longer."""
+    """Continue the run in --out with its own recipe; with the same --threads, the result has the same bits.
+    A larger --episodes or --patience extends the run, even a finished one."""
     minutes: float = 0.0
-    """Stop after this many minutes, saved and ready to resume; 0 means no limit."""
+    """Save and stop after this many minutes; 0 means no limit."""
     save_every: int = 500
-    """Episodes between two checkpoints (validation always saves one)."""
+    """Episodes between checkpoints (each validation saves one too)."""
     tensorboard: bool = False
-    """Write TensorBoard's event files into the run's folder too; log.jsonl is always written."""
+    """Also write TensorBoard event files to the run's folder; log.jsonl is always written."""
     device: Device = "auto"
-    """Where to compute."""
+    """Device to compute on."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
     precision: Precision = "float32"
-    """Precision of the embedding: float32, tf32 (convolutions on CUDA) or bf16. Learners keep theirs."""
+    """Precision of the embedding: float32, tf32 (CUDA convolutions only) or bf16. It does not affect learners."""
     compile: bool = False
-    """Compile the embedding with torch.compile: a minute at the start, then faster steps."""
+    """Compile the embedding with torch.compile, which takes a minute and makes steps faster."""
     reduce: Reduce = "ordered"
-    """How processes that torchrun started combine gradients: ordered gives the same bits with any number of them, fast
-    is a plain all-reduce."""
+    """How torchrun's processes sum gradients: ordered (same bits with any number of them) or fast (all-reduce)."""
 
     def run(self) -> int:
-        """Train, showing a progress bar on a terminal; prints where the run is and its best scores."""
+        """Train with a progress bar on a terminal, then print the best scores and where the run is."""
         from handful.meta.engine import restarted
         from handful.meta.lock import held
         from handful.meta.run import RECIPE, Run, benchmark_of, read_recipe
@@ -89,8 +88,8 @@ class Train:
             return self._train(run) if engine.leads else self._follow(run)
 
     def _resumed(self, old: Recipe) -> Recipe:
-        """The recipe to go on by: that of the run, or the same for longer."""
-        if not self.resume:  # torchrun started a new run again, with the words that it was started with
+        """The recipe to continue with: that of the run, or the same for more episodes."""
+        if not self.resume:  # torchrun restarted a new run with its original arguments
             return old
         new = self._recipe()
         if prolongs(old, new):
@@ -98,8 +97,8 @@ class Train:
         refused = set(differences(old, new)) - {"episodes", "patience"}
         if refused:
             raise InvalidOptionError(
-                f"The run in {self.out} differs from these flags in {' and '.join(sorted(refused))}. --resume goes on "
-                f"by the recipe of the run: leave them out, or start a new run with another --out."
+                f"The run in {self.out} has a different {' and '.join(sorted(refused))}. --resume continues with the "
+                f"recipe of the run: leave these flags out, or start a new run with another --out."
             )
         before, now = old.plan.episodes, new.plan.episodes
         if now < before:
@@ -144,7 +143,7 @@ class Train:
         return 128 + requests[0] if requests else 0
 
     def _follow(self, run: Run) -> int:
-        """Take this process's share of every update; the first process alone prints and writes."""
+        """Compute this process's share of every update; only the first process prints and writes."""
         with stop_requests() as requests:
             for progress in (steps := run.train(self.save_every)):
                 if run.engine.anyone(self._over(requests, progress)):
@@ -155,7 +154,7 @@ class Train:
         return bool(requests) or bool(self.minutes and progress.seconds > 60 * self.minutes)
 
     def _tracked(self, run: Run) -> AbstractContextManager[Callable[[Progress], object]]:
-        """Where progress goes besides the run's own log: TensorBoard if asked for, nowhere otherwise."""
+        """A function that sends progress to TensorBoard, or does nothing without --tensorboard."""
         from handful.meta.tracking import tensorboard
 
         return tensorboard(run.folder) if self.tensorboard else nullcontext(lambda progress: None)
@@ -174,7 +173,7 @@ class Train:
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Option]:
-    """Learner options from words like `lam=10` or `learn_lam=true`."""
+    """Learner options from arguments like `lam=10` or `learn_lam=true`."""
     return dict(_parse_option(pair) for pair in pairs)
 
 
@@ -194,9 +193,9 @@ def _parse_option(pair: str) -> tuple[str, Option]:
 
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
-    """A list that fills with the numbers of SIGINT, SIGTERM and SIGHUP, so that a run stops between two updates.
+    """Collect SIGINT, SIGTERM and SIGHUP in a list instead of interrupting, so that a run can stop between updates.
 
-    The second signal interrupts at once.
+    A second signal interrupts at once.
     """
     requests: list[int] = []
 
@@ -217,9 +216,9 @@ def stop_requests() -> Iterator[list[int]]:
 
 
 def watched(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
-    """Show the training of `name` for `total` episodes while passing its progress on.
+    """Yield the progress of training `name` for `total` episodes, and show it on the way.
 
-    A bar on a terminal; a line per validation elsewhere, so that a log shows that a long run is alive.
+    On a terminal it shows a progress bar; elsewhere it prints a line per validation, so that a log shows signs of life.
     """
     from tqdm import tqdm
 
@@ -235,7 +234,7 @@ def watched(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progre
 
 
 def validation_line(progress: Progress) -> str:
-    """What a validation gave, as a line: the episode, each score, and whether the mean is the best so far."""
+    """The result of a validation on one line: the episode, each score, and whether the mean is the best so far."""
     scores = "  ".join(f"{name} {100 * value:.2f}%" for name, value in (progress.scores or {}).items())
     mark = "  best so far" if "mean" in progress.improved else ""
     return f"episode {progress.episode:>7,}  validation {scores}{mark}"
@@ -243,21 +242,21 @@ def validation_line(progress: Progress) -> str:
 
 @dataclass(frozen=True)
 class Demo:
-    """Meta-train R2-D2 on drawn characters, evaluate it on unseen alphabets, write an HTML report (3 minutes)."""
+    """Meta-train R2-D2 on drawn characters, test it on unseen alphabets and write an HTML report (3 minutes)."""
 
     out: Path = Path("runs/demo")
     """Folder for the trained models and the report."""
     episodes: int = 10_000
-    """Test episodes of each kind."""
+    """Test episodes for each number of ways and shots."""
     train_episodes: int = 300
-    """Episodes to meta-train for, each method."""
+    """Training episodes for each method."""
     seed: int = 0
-    """Seed of weights and episodes."""
+    """Seed for weights and episodes."""
     threads: int = 0
-    """Threads to compute with; 0 for all cores."""
+    """Number of threads; 0 for one per core."""
 
     def run(self) -> int:
-        """Run it and say where the report is."""
+        """Run the demonstration and print where the report is."""
         from handful.cli.demonstration import demonstrate
 
         prepare("cpu", self.threads)
