@@ -332,7 +332,7 @@ def test_fit_and_add_go_on_without_bad_images(
         handful("add", target, more / "hook", "--label", "hook")
     code, out = handful("add", target, more / "hook", "--label", "hook", "--keep-going")
     assert code == 1
-    assert "2 images added, 18 in all" in out
+    assert "2 images added, 18 in total" in out
 
 
 def test_the_cache_is_shown_bounded_and_cleared(handful: Handful, folder: Path, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_cache_is_shown_bounded_and_cleared(handful: Handful, folder: Path, 
     with pytest.raises(InvalidOptionError, match="500MB or 2GB"):
         bytes_of("much")
     for size in ("9" * 400, "9" * 20 + "TB"):
-        with pytest.raises(InvalidOptionError, match="more than any disk has"):
+        with pytest.raises(InvalidOptionError, match=r"9999.* disk"):
             bytes_of(size)
 
 
@@ -356,7 +356,7 @@ def test_what_is_mistyped_is_guessed(handful: Handful, file: Path, capsys: pytes
     assert main(["pedict", "a"]) == 2
     assert "Did you mean predict?" in capsys.readouterr().err
     assert main(["add", str(file)]) == 2
-    assert "Give the images to add" in capsys.readouterr().err
+    assert "nothing to add" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -395,7 +395,7 @@ def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, fo
     before = FewShotClassifier.load(file)
     code, out = handful("add", file, stars, "--label", "star")
     assert code == 0
-    assert "2 images added, 18 in all" in out
+    assert "2 images added, 18 in total" in out
     assert "New class: star" in out
     code, out = handful("forget", file, "--images", stars / "0.png")
     assert "1 image forgotten, 17 left" in out
@@ -405,7 +405,7 @@ def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, fo
     # exact to rounding, through three updates and four files
     assert abs(after.decision_function(queries) - before.decision_function(queries)).max() < 1e-8
     more = write_folder(tmp_path / "more", {"bar": 2, "hook": 1}, first=80)
-    assert "3 images added, 19 in all" in handful("add", file, more)[1]
+    assert "3 images added, 19 in total" in handful("add", file, more)[1]
 
 
 @pytest.mark.parametrize(

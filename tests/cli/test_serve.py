@@ -49,7 +49,7 @@ def test_two_files_of_one_name_a_missing_file_and_a_taken_port_are_refused(file:
         Serve((file, twin)).run()
     with pytest.raises(CheckpointError, match="There is no classifier"):
         Serve((tmp_path / "none.handful",)).run()
-    with pytest.raises(InvalidOptionError, match="Say what to serve"):
+    with pytest.raises(InvalidOptionError, match="no classifier to serve"):
         Serve(()).run()
     with pytest.raises(InvalidOptionError, match="--queue"):
         Serve((file,), queue=0).run()

@@ -55,8 +55,8 @@ LATE = dataclasses.replace(PLANNED, plan=Plan(episodes=4, schedule="constant", a
     ("recipe", "words", "part"),
     [
         (PLANNED, ["--episodes", "3"], "not shorter"),
-        (PLANNED, ["--episodes=9", "--seed=2", "--rate=1"], "different rate and seed"),
-        (PLANNED, ["--set", "lam=4"], "different options"),
+        (PLANNED, ["--episodes=9", "--seed=2", "--rate=1"], "for rate and seed"),
+        (PLANNED, ["--set", "lam=4"], "for options"),
         (COSINE, ["--episodes", "9"], "its cosine schedule brought the learning rate down to 0 at episode 4"),
         (LATE, ["--episodes", "9"], "it averages weights over the last 25% of 4 episodes"),
     ],

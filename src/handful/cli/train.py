@@ -97,8 +97,8 @@ class Train:
         refused = set(differences(old, new)) - {"episodes", "patience"}
         if refused:
             raise InvalidOptionError(
-                f"The run in {self.out} has a different {' and '.join(sorted(refused))}. --resume continues with the "
-                f"recipe of the run: leave these flags out, or start a new run with another --out."
+                f"The run in {self.out} has different values for {' and '.join(sorted(refused))}. --resume continues "
+                f"with the recipe of the run: leave these flags out, or start a new run with another --out."
             )
         before, now = old.plan.episodes, new.plan.episodes
         if now < before:
