@@ -31,7 +31,7 @@ from handful._io import (
     write_errors,
     write_tensors,
 )
-from handful.errors import CheckpointError, DataError
+from handful.errors import CheckpointError, DataError, InvalidOptionError
 
 
 def test_an_explicit_folder_beats_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -120,6 +120,16 @@ def test_a_file_keeps_its_mode_and_is_never_readable_to_more_people(mode: int, t
         temporary.write_bytes(b"new")
         assert stat.S_IMODE(temporary.stat().st_mode) & ~(mode | stat.S_IWUSR) == 0
     assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_pipe_or_a_device_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(InvalidOptionError, match="a device, a pipe or a socket"):
+            write_atomically(tmp_path / name, b"new")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
 
 def test_a_link_stays_a_link_to_the_new_file(tmp_path: Path) -> None:

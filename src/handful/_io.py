@@ -51,6 +51,10 @@ def replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise InvalidOptionError(f"{path} is a folder. Name a file to write.")
+    if target.exists() and not target.is_file():  # /dev/null would become a plain file for everybody
+        raise InvalidOptionError(
+            f"{path} is a device, a pipe or a socket, which would be replaced. Name a file to write."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_files(target)
     temporary, handle, mode = _create_beside(target)
