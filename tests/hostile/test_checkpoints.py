@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from torch import Tensor
 from handful.errors import CheckpointError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Plan, Recipe, recipe_from_json
+from handful.meta.lock import held
 from handful.meta.manifest import MANIFEST, read_sessions
-from handful.meta.run import LAST, RECIPE, Run, load_model, read_recipe
+from handful.meta.run import LAST, LOG, RECIPE, Run, load_model, read_recipe
 from tests.hostile.runs import RECIPE_OF_A_TINY_RUN, tiny_run
 
 Tensors = dict[str, Tensor]
@@ -97,6 +99,25 @@ def test_a_state_whose_tensors_are_not_exactly_the_expected_ones_is_refused(
 ) -> None:
     folder = _copied(trained, tmp_path, change)
     with pytest.raises(CheckpointError, match="training state"):
+        _resumed(folder)
+
+
+@pytest.mark.parametrize("name", [LOG, "best-mean.safetensors", MANIFEST, ".lock"])
+def test_a_link_that_leads_out_of_a_run_is_refused(name: str, trained: Path, tmp_path: Path) -> None:
+    """The folder may come from somebody else, and training writes to all of these."""
+    folder, victim = tmp_path / "run", tmp_path / "mine"
+    folder.mkdir()
+    victim.write_text("precious")
+    (folder / name).symlink_to(victim)
+    with pytest.raises(CheckpointError, match="outside of the folder"), held(_copied(trained, folder, lambda *_: None)):
+        raise AssertionError
+    assert victim.read_text() == "precious"
+
+
+def test_a_log_that_is_no_file_is_not_read(trained: Path, tmp_path: Path) -> None:
+    folder = _copied(trained, tmp_path, lambda *_: None)
+    os.mkfifo(folder / LOG)
+    with pytest.raises(CheckpointError, match=r"log\.jsonl is not a regular file"):
         _resumed(folder)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from handful._io import read_json, sweep_folder, write_atomically
-from handful.errors import HandfulError
+from handful.errors import CheckpointError, HandfulError
 
 LOCK, HOLDER = ".lock", "holder.json"
 
@@ -27,8 +27,17 @@ class BusyError(HandfulError):
 
 @contextmanager
 def held(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold the folder's lock for the block; refused with the holder's name, unless it is to be waited for."""
+    """Hold the folder's lock for the block; refused with the holder's name, unless it is to be waited for.
+
+    The folder may come from somebody else, so a link in it that leads out is refused: what it names would be replaced.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise CheckpointError(
+                f"{path} is a link to {path.resolve()}, outside of the folder, and would be written to. "
+                f"Replace it by what it names, or remove it."
+            )
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=-1 if wait else 0, poll_interval=1.0 if wait else 0.05)

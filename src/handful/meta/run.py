@@ -130,9 +130,11 @@ class Run:
         self._prolong()
         log = self.folder / LOG
         if self.engine.leads and log.exists():
-            kept = [
-                line for line in log.read_text(errors="replace").splitlines() if _episode_of(line) <= self.state.episode
-            ]
+            try:
+                lines = read_bytes(log, MOST_LOG).decode(errors="replace").splitlines()
+            except DataError as error:
+                raise CheckpointError(f"{log} {error}.") from error
+            kept = [line for line in lines if _episode_of(line) <= self.state.episode]
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
     def _prolong(self) -> None:
