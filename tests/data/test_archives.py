@@ -4,6 +4,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -207,6 +208,17 @@ def test_a_tar_that_ends_between_two_members_is_damaged(mode: str, tmp_path: Pat
             file.write(whole[:end])
         with pytest.raises(DataError, match=r"cut short|is damaged"):
             open_tree(tmp_path / "x", scratch)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_an_archive_of_too_many_files_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"a/{number}.png": b"?" for number in range(5)}
+    write_files(tmp_path / "files", files)
+    path = Path(shutil.make_archive(str(tmp_path / "archive"), kind, tmp_path / "files"))
+    assert set(open_tree(path, tmp_path).files) == set(files)
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 4)
+    with pytest.raises(DataError, match="more than 4 members"):
+        open_tree(path, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])

@@ -125,6 +125,7 @@ def refuse(error: OSError) -> None:
 def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
     """The members of a zip archive, once all names and sizes have been checked."""
     members = [info for info in open_zip(str(path)).infolist() if not info.is_dir()]
+    check_count(len(members), path)
     for info in members:
         check_name(info.filename, path)
         if stat.S_ISLNK(info.external_attr >> 16):
@@ -150,8 +151,8 @@ def tar_files(path: Path, plain: Path) -> Iterator[tuple[str, Blob]]:
             check_size(info.name, info.size, path)
             name = str(PurePosixPath(info.name))
             found.append((name, Blob(str(plain), offset=info.offset_data, size=info.size)))
-            if len(found) > MAX_MEMBERS:
-                raise DataError(f"The archive {path} is refused: it has more than {MAX_MEMBERS:,} members.")
+            check_count(len(found), path)
+            archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep them all, a kilobyte each
         end = archive.offset
     with plain.open("rb") as file:  # tarfile takes a header that is cut off or damaged for the end
         file.seek(end)
@@ -208,6 +209,12 @@ def check_size(name: str, size: int, path: Path) -> None:
             f"The archive {path} is refused: its member '{name}' would unpack to {size / 1e6:.0f} MB, "
             f"more than the {MAX_MEMBER / 1e6:.0f} MB allowed."
         )
+
+
+def check_count(count: int, path: Path) -> None:
+    """Refuse an archive of more files than any data set has."""
+    if count > MAX_MEMBERS:
+        raise DataError(f"The archive {path} is refused: it has more than {MAX_MEMBERS:,} members.")
 
 
 def check_total(total: int, path: Path) -> None:

@@ -182,7 +182,7 @@ def check_store(path: Path, progress: bool = False) -> Header:
     """Read every byte and compare with the header's hash."""
     with opened(path) as (file, header, offset):
         hasher, left = header.hasher(), header.n_images * header.image_bytes
-        with tqdm(total=left, unit="B", unit_scale=True, desc=f"checking {header.name}", disable=not progress) as bar:
+        with tqdm(total=left, unit="B", unit_scale=True, desc=f"checking {header.name!r}", disable=not progress) as bar:
             file.seek(offset)
             while block := file.read(BLOCK):
                 hasher.update(block)
