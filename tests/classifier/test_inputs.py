@@ -33,10 +33,11 @@ def test_every_skipped_file_is_counted_with_its_reason(folder: Path) -> None:
     (folder / "hook" / "readme.txt").write_text("not an image either")
     drawing("bar", 7).save(folder / "loose.png")
     os.mkfifo(folder / "hook" / "pipe.png")
+    (folder / "about.txt").write_text("beside the class folders")
     found = labelled_pictures(folder, None)
     assert len(found.pictures) == 5
     assert {reason: len(files) for reason, files in found.skipped.items()} == {
-        ".txt is no image format": 2,
+        ".txt is no image format": 3,
         "no extension": 1,
         "hidden": 1,
         "a broken link, a pipe or a device": 1,

@@ -185,6 +185,25 @@ def test_escape_sequences_never_reach_the_terminal(features: Path, capsys: pytes
     assert captured.err.startswith("handful: ")
 
 
+def test_escape_sequences_of_labels_and_files_never_reach_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, folder = tmp_path / "a.handful", tmp_path / "images"
+    folder.mkdir()
+    images = [Image.fromarray(np.random.default_rng(i).integers(0, 256, (8, 8), dtype=np.uint8)) for i in range(6)]
+    FewShotClassifier("characters", cache=False).fit(images, [ESCAPE, "b"] * 3).save(model)
+    for index, image in enumerate(images):
+        image.save(folder / f"{index}.png")
+    (folder / f"{ESCAPE}.txt").write_text("no image")
+    (folder / f"{ESCAPE}.png").write_text("no image either")
+    assert main(["predict", str(model), str(folder)]) == 1
+    assert main(["add", str(model), str(folder), "--label", "b", "--keep-going"]) == 1
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.err + captured.out
+    assert "6 images" in captured.err or "7 images" in captured.err
+    assert (captured.err + captured.out).count("1 file skipped: .txt is no image format") == 2
+
+
 # ------------------------------------------------------------------------------------------------------------- options
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +123,17 @@ def pictures(X: Any) -> list[Picture]:
     return [_picture(item, number) for number, item in enumerate(X)]
 
 
+def listed_pictures(given: Iterable[str | Path]) -> Labelled:
+    """The images of files and folders, without labels, and what was left out of the folders."""
+    found: list[Picture] = []
+    skipped: dict[str, list[Path]] = {}
+    for each in given:
+        found += pictures(each)
+        for reason, files in (_files(Path(each))[1] if Path(each).is_dir() else {}).items():
+            skipped.setdefault(reason, []).extend(files)
+    return Labelled(found, None, skipped)
+
+
 def image_items(X: Any) -> list[Any] | None:
     """The images as they were given: the paths of a folder or the items of a list; None for an array or features."""
     X = as_list(X)
@@ -186,7 +197,8 @@ def class_folders(folder: Path, part: Part = "train") -> Labelled:
     for _, left_out in listed.values():
         for reason, files in left_out.items():
             skipped.setdefault(reason, []).extend(files)
-    loose = [path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in extensions()]
+    beside = {path: _reason(path, folder, extensions()) for path in sorted(folder.iterdir()) if not path.is_dir()}
+    loose = [path for path, reason in beside.items() if not reason]
     if not listed:
         hint = (
             f"It has {count_of(len(loose), 'image')}, but in no class folder." if loose else "It has no folder in it."
@@ -198,8 +210,8 @@ def class_folders(folder: Path, part: Part = "train") -> Labelled:
             f"{len(empty)} of the {len(listed)} class folders in {folder} hold no image, for example '{empty[0]}'."
             f"{_because(listed[empty[0]][1])} Add images to it or remove it."
         )
-    if loose:
-        skipped["beside the class folders, not in one"] = sorted(loose)
+    for path, reason in beside.items():
+        skipped.setdefault(reason or "beside the class folders, not in one", []).append(path)
     labels = np.array([name for name, (files, _) in listed.items() for _ in files])
     found = [Picture(str(file)) for files, _ in listed.values() for file in files]
     return Labelled(found, labels, skipped, folder)

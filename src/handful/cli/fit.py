@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from handful._io import locked
-from handful.cli.machine import prepare
+from handful.cli.machine import note, prepare
 from handful.errors import DataError, InvalidOptionError
 from handful.meta.config import Device
 
@@ -156,14 +155,14 @@ class Add:
     def _update(self) -> int:
         from handful.classifier import FewShotClassifier
         from handful.classifier.examples import label_from
-        from handful.classifier.inputs import Labelled, count_of, labelled_pictures, pictures
+        from handful.classifier.inputs import count_of, labelled_pictures, listed_pictures
 
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_
         classes, before = set(clf.classes_), len(clf.labels_)
         if self.label:
-            images = [picture for given in self.images for picture in pictures(given)]
-            found = Labelled(images, [label_from(self.label, clf.classes_)] * len(images))
+            found = listed_pictures(self.images)
+            found = replace(found, labels=[label_from(self.label, clf.classes_)] * len(found.pictures))
         else:
             found = labelled_pictures(self.images[0], None)
         for remark in found.remarks:
@@ -226,7 +225,7 @@ def updating(path: Path) -> Iterator[None]:
     """
 
     def waiting() -> None:
-        print(f"handful: another command is changing {path}; waiting for it", file=sys.stderr, flush=True)
+        note(f"handful: another command is changing {path}; waiting for it")
 
     with ExitStack() as stack:
         real = path.resolve()
@@ -249,7 +248,7 @@ def learn(act: Callable[[Any, Any], object], found: Labelled, keep_going: bool) 
         if not keep_going:
             raise DataError(f"{error} Add --keep-going to continue without unreadable images.") from error
         for reason in error.reasons.values():
-            print(f"handful: {reason}", file=sys.stderr)
+            note(f"handful: {reason}")
         kept = [position for position in range(len(found.pictures)) if position not in error.reasons]
         if not kept:
             raise DataError("None of the images can be read.") from error

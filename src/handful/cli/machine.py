@@ -40,6 +40,11 @@ def plain(text: object) -> str:
     return str(text).translate(_SPELLED)
 
 
+def note(text: object) -> None:
+    """Print a line to standard error, apart from the results, that a terminal shows and does not obey."""
+    print(plain(text), file=sys.stderr, flush=True)
+
+
 class _Plain:
     """A stream that escapes control characters."""
 

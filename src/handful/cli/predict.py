@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tyro.conf import Positional
 
-from handful.cli.machine import prepare
+from handful.cli.machine import note, prepare
 from handful.errors import DataError, InvalidOptionError
 from handful.meta.config import Device
 
@@ -86,7 +86,7 @@ class Predict:
             clf.unknown_threshold(self.false_rejection)  # raises an error before any image is read
         session = _Session(self, clf)
         if self.watch is not None:
-            print(f"Watching {self.watch} for images; Ctrl-C ends it", file=sys.stderr, flush=True)
+            note(f"Watching {self.watch} for images; Ctrl-C ends it")
             with suppress(KeyboardInterrupt):
                 for some in _arrivals(self.watch, self.move_to or self.copy_to):
                     session.label(some)
@@ -112,10 +112,12 @@ class Predict:
     def _paths(self, most: float = math.inf) -> tuple[Iterable[str], int | None]:
         """The paths of the images, and how many there are, if known; at most `most` bytes from standard input."""
         if self.images and self.images != ("-",):
-            from handful.classifier.inputs import pictures
+            from handful.classifier.inputs import listed_pictures
 
-            found = [picture.name for given in self.images for picture in pictures(given)]
-            return found, len(found)
+            found = listed_pictures(self.images)
+            for remark in found.remarks:
+                note(remark)
+            return [picture.name for picture in found.pictures], len(found.pictures)
         if sys.stdin.isatty():
             raise InvalidOptionError("There are no images to label. Give some, or pipe in their paths, one per line.")
         return _piped(cast("BufferedReader", sys.stdin.buffer), most), None
@@ -224,7 +226,7 @@ class _Session:
         more = f", {len(self.counts) - 10} other labels" if len(self.counts) > 10 else ""
         bad = f"; {count_of(self.failed, 'image')} could not be read" if self.failed else ""
         seconds = time.monotonic() - self.started
-        print(f"{count_of(total, 'image')} in {seconds:.1f} s: {most}{more}{bad}", file=sys.stderr)
+        note(f"{count_of(total, 'image')} in {seconds:.1f} s: {most}{more}{bad}")
 
 
 def _piped(stream: BufferedReader, most: float) -> Iterator[str]:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from handful.cli.fit import learn
-from handful.cli.machine import prepare
+from handful.cli.machine import note, prepare
 from handful.errors import DataError
 from handful.meta.config import Device
 
@@ -56,7 +55,7 @@ class Test:
         clf = FewShotClassifier.load(self.classifier, device=str(engine.device))
         found = labelled_pictures(self.folder, None, "test")
         for remark in found.remarks:
-            print(remark, file=sys.stderr)
+            note(remark)
         rows: list[tuple[str, Answer]] = []
 
         def ask(images: Any, labels: Any) -> None:
@@ -154,16 +153,17 @@ class Inspect:
         """Write the page, then print a summary and the page's address."""
         from handful._io import write_atomically
         from handful.classifier import FewShotClassifier
-        from handful.classifier.inputs import pictures
+        from handful.classifier.inputs import listed_pictures
         from handful.classifier.page import inspection_page
 
         prepare("cpu", self.threads)
         clf = FewShotClassifier.load(self.classifier)
-        pool = pictures(self.unlabelled) if self.unlabelled is not None else []
+        found = listed_pictures([] if self.unlabelled is None else [self.unlabelled])
+        for remark in found.remarks:
+            note(remark)
         target = self.out or self.classifier.with_suffix(".html")
-        write_atomically(
-            target, inspection_page(clf, self.classifier.name, pool, self.suggest).encode(errors="xmlcharrefreplace")
-        )
+        page = inspection_page(clf, self.classifier.name, found.pictures, self.suggest)
+        write_atomically(target, page.encode(errors="xmlcharrefreplace"))
         print(f"{self.classifier}: {len(clf.classes_)} classes, {len(clf.labels_)} images")
         print(f"Accuracy: {clf.score_estimate_}")
         if clf.score_estimate_.examples:
