@@ -26,6 +26,16 @@ def test_the_extra_all_holds_every_extra_of_users() -> None:
     assert named == set(extras) - {"all", "docs", "dev"}
 
 
+def test_versions_with_known_holes_are_not_accepted() -> None:
+    """Pillow before 12.2 has bombs that it does not see; filelock before 3.20.3 follows links at the lock's name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = dict(re.findall(r"(\w+)>=([\d.]+)", " ".join(project["dependencies"])))
+    pinned = dict(re.findall(r"^(\w+)==([\d.]+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE))
+    for name, least in (("pillow", (12, 2)), ("filelock", (3, 20, 3))):
+        for version in (oldest[name], pinned[name]):
+            assert tuple(map(int, version.split("."))) >= least, f"{name} {version}"
+
+
 def test_the_notice_names_every_file_of_weights() -> None:
     notice = (ROOT / "NOTICE").read_text()
     for path in (ROOT / "src" / "handful" / "weights").glob("*.safetensors"):

@@ -111,6 +111,27 @@ def test_the_estimate_is_plain_json_and_agrees_with_its_parts() -> None:
     assert "only one picture" in found.needs[0].reason
 
 
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "answer", "decision_function", "explain", "suggest"])
+def test_an_update_in_the_middle_of_a_question_does_not_change_its_answer(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y, queries, _ = task([3, 3, 3], 6)
+    clf = FewShotClassifier(lam=1.0, tune_limit=0).fit(X, y)
+    before = repr(getattr(clf, ask)(queries))
+    state, between = vars(clf)["_state"], [True]
+
+    def read(self: FewShotClassifier) -> Any:
+        """What was learnt; after it has been read for the first time, another class comes before all others."""
+        found = vars(self)["_state"]
+        if self is clf and between:
+            between.clear()
+            vars(clf)["_state"] = state.add(queries[:2], np.array(["aaa"] * 2), state.sources[:2])
+        return found
+
+    monkeypatch.setattr(FewShotClassifier, "_state", property(read), raising=False)
+    assert repr(getattr(clf, ask)(queries)) == before
+
+
 @pytest.mark.slow
 def test_every_answer_belongs_to_one_version_while_other_threads_change_the_classifier() -> None:
     X, y, queries, _ = task([3, 3, 3], 6)

@@ -174,9 +174,16 @@ def test_an_image_bomb_is_refused_before_it_is_decoded(side: int) -> None:
         decode(bomb, Decoding(8, 8))
 
 
-def test_formats_that_run_other_programs_are_not_read() -> None:
-    assert "EPS" not in formats()
-    assert not {".eps", ".ps", ".h5", ".mpg"} & extensions()
+def test_formats_that_run_other_programs_or_that_nobody_uses_are_not_read() -> None:
+    assert not {"EPS", "FITS", "MCIDAS", "FLI", "PSD", "SUN", "XPM"} & set(formats())
+    assert not {".eps", ".ps", ".h5", ".mpg", ".fits", ".psd"} & extensions()
+    fits = "".join(
+        line.ljust(80) for line in ("SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 2", "NAXIS1  = 8", "NAXIS2  = 8")
+    )
+    content = f"{fits}{'END':80}".ljust(2880).encode() + bytes(2880)
+    assert Image.open(io.BytesIO(content)).format == "FITS"  # Pillow would read it
+    with pytest.raises(DataError, match="its format is unknown"):
+        decode(content, Decoding(8, 8))
     assert {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"} <= extensions()
 
 

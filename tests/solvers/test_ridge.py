@@ -345,3 +345,7 @@ def test_predictions_of_many_samples_are_those_of_the_smaller_system():
     problem = make((40, 6), 0)
     expected = problem.X @ ridge_primal(problem.X, problem.Y, 0.3)
     torch.testing.assert_close(ridge_predictions(problem.X, problem.Y, 0.3, problem.X), expected, **EXACT)
+    # the 6 x 6 system has full rank, so even this lambda does no harm; the 40 x 40 system would be singular
+    lam = 1e-16 * float(problem.X.square().sum())
+    fitted = problem.X @ torch.linalg.lstsq(problem.X, problem.Y).solution
+    torch.testing.assert_close(ridge_predictions(problem.X, problem.Y, lam, problem.X), fitted, **EXACT)
