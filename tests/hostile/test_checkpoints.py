@@ -18,7 +18,8 @@ from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Plan, Recipe, recipe_from_json
 from handful.meta.lock import held
 from handful.meta.manifest import MANIFEST, read_sessions
-from handful.meta.run import LAST, LOG, RECIPE, Run, load_model, read_recipe
+from handful.meta.model import FewShotModel
+from handful.meta.run import LAST, LOG, RECIPE, Run, build, load_model, read_recipe
 from tests.hostile.runs import RECIPE_OF_A_TINY_RUN, tiny_run
 
 Tensors = dict[str, Tensor]
@@ -156,6 +157,22 @@ def test_a_recipe_of_absurd_sizes_or_types_is_refused_before_anything_is_built(
     folder = _copied(trained, tmp_path, lambda tensors, facts: facts["recipe"].update(options))
     with pytest.raises(CheckpointError):
         load_model(folder / LAST)
+
+
+def test_shapes_are_compared_before_anything_of_their_size_is_built(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {"learner": "siamese", "options": {"hidden": 10_000}}
+    folder, devices = _copied(trained, tmp_path, lambda tensors, facts: facts["recipe"].update(large)), []
+
+    def noting(*args: Any) -> FewShotModel:
+        devices.append(torch.get_default_device().type)
+        return build(*args)
+
+    monkeypatch.setattr("handful.meta.run.build", noting)
+    with pytest.raises(CheckpointError, match="does not hold a whole model"):
+        load_model(folder / LAST)
+    assert devices == ["meta"]
 
 
 @pytest.mark.parametrize(
