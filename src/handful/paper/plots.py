@@ -14,7 +14,7 @@ from handful.report.plots import svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, SOFT, OURS, PAPER = "#1c1e21", "#5d6570", "#0b6bcb", "#d1495b"
+OURS, PAPER = "#0b6bcb", "#d1495b"
 LINES = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5cc2", "#c77d0a")
 
 
