@@ -18,8 +18,9 @@ import pytest
 
 from handful.errors import HandfulError, InvalidOptionError
 from handful.paper import reproduce
-from handful.paper.jobs import Standing, job
-from handful.paper.reproduce import Options
+from handful.paper.experiments import EXPERIMENTS, narrowed
+from handful.paper.jobs import Departures, Standing, job
+from handful.paper.reproduce import Options, plan_cells
 
 NAMES = ("omniglot/r2d2-32C/quick", "omniglot/protonet-32C/quick", "omniglot/lrd2-32C/quick")
 
@@ -176,3 +177,13 @@ def test_a_machine_without_slurm_is_one_clear_line(tmp_path: Path, monkeypatch: 
     with pytest.raises(HandfulError, match=r"sbatch, srun, sacct .*--on local:N"):
         reproduce.train_on("slurm", [], Options(out=tmp_path / "out"), print)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_row_with_another_network_has_no_published_number() -> None:
+    wide = narrowed(EXPERIMENTS["table1"], ("cifar-fs/r2d2-64C", "cifar-fs/r2d2-wide"))
+    cells = [cell for cell, _ in plan_cells(wide, Options(Path("none"), departures=Departures(width="64C")))]
+    assert [(cell.label, cell.published is None) for cell in cells[::2]] == [
+        ("R2-D2 (64C) · authors", False),
+        ("R2-D2, on 64C · authors", True),
+    ]
+    assert [cell.published is None for cell, _ in plan_cells(wide, Options(Path("none")))] == [False] * 4

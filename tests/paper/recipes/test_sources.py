@@ -48,8 +48,3 @@ def test_a_choice_of_ours_gives_its_reason() -> None:
         for field, source in entry.sources.items():
             if "our choice" in source:
                 assert REASON.search(source), (name, field, source)
-
-
-def test_a_source_on_cifar_fs_says_that_the_original_has_other_data() -> None:
-    entry = NAMED["cifar-fs/maml-64C-1shot/authors"]
-    assert entry.sources["plan.rate"] == "code of Finn et al., main.py, meta_lr, for miniImageNet"
