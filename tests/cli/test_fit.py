@@ -15,6 +15,7 @@ import pytest
 from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
 from handful.cli.fit import updating
+from handful.errors import HandfulError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 
 
@@ -43,6 +44,13 @@ def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(
         assert not seen
     waiting.join(timeout=60)
     assert seen == ["new"]
+
+
+def test_a_loop_of_links_is_one_clear_error(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with updating(loop), pytest.raises(HandfulError, match="There is no classifier"):
+        FewShotClassifier.load(loop)
 
 
 def test_a_command_that_failed_lets_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

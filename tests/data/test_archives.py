@@ -9,6 +9,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -171,6 +172,20 @@ def test_a_truncated_archive_is_refused(layout: str, share: float, tmp_path: Pat
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with pytest.raises(DataError, match=r"damaged|neither a folder nor"):
         open_tree(path, scratch)
+
+
+def test_what_is_no_archive_is_not_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("decompressed")
+
+    content = lzma.compress(bytes(1000), lzma.FORMAT_ALONE)  # which begins with no sign of being compressed
+    for module, name in ((lzma, "LZMAFile"), (lzma, "open"), (gzip, "GzipFile")):
+        monkeypatch.setattr(module, name, forbidden)
+    for number, each in enumerate((content, bytes(1 << 20), b"image" * 1000)):
+        path = tmp_path / f"{number}.tar"
+        path.write_bytes(each)
+        with pytest.raises(DataError) if each.strip(b"\0") else nullcontext():
+            open_tree(path, tmp_path)
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path, scratch: Path) -> None:

@@ -228,9 +228,9 @@ def updating(path: Path) -> Iterator[None]:
         note(f"handful: another command is changing {path}; waiting for it")
 
     with ExitStack() as stack:
-        real = path.resolve()
-        if real.is_file():  # if the file is missing, reading it raises the error
-            with suppress(OSError):
+        with suppress(OSError, RuntimeError):  # if links loop or the file is missing, reading it raises the error
+            real = path.resolve()
+            if real.is_file():
                 stack.enter_context(locked(real, waiting))
         yield
 

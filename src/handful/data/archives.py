@@ -83,11 +83,20 @@ def open_tree(path: Path, scratch: Path) -> Tree:
     try:
         if path.is_file() and zipfile.is_zipfile(path):
             return Tree(path, by_name(zip_files(path), path))
-        if path.is_file() and tarfile.is_tarfile(plain := inflate(path, scratch)):
+        if path.is_file() and is_plain_tar(plain := inflate(path, scratch)):
             return Tree(path, by_name(tar_files(path, plain), path))
     except DAMAGE as error:
         raise DataError(f"The archive {path} is damaged: {str(error).rstrip('.')}.") from error
     raise DataError(f"{path} is neither a folder nor a zip or tar archive.")
+
+
+def is_plain_tar(path: Path) -> bool:
+    """Whether it is a tar archive without compression; `tarfile.is_tarfile` would inflate anything, without limits."""
+    try:
+        with tarfile.open(path, "r:"):
+            return True
+    except tarfile.TarError:
+        return False
 
 
 def by_name(members: Iterable[tuple[str, Blob]], path: Path) -> dict[str, Blob]:
