@@ -287,6 +287,16 @@ def test_a_name_that_is_no_utf8_is_labelled(handful: Handful, file: Path, new: P
     assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["cross", "cross"]
 
 
+def test_names_that_are_no_utf8_are_inspected(folder: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"odd\xff")
+    image = min(folder.rglob("*.png"))
+    image.rename(image.with_name(f"{odd}.png"))
+    target = tmp_path / f"{odd}.handful"
+    assert main(["fit", str(folder), "-o", str(target)]) == 0
+    assert main(["inspect", str(target)]) == 0
+    assert "odd&#56575;.png" in target.with_suffix(".html").read_text()
+
+
 def test_a_test_set_is_measured(handful: Handful, file: Path, tmp_path: Path) -> None:
     fresh = write_folder(tmp_path / "data" / "test", {"bar": 3, "circle": 2}, first=200)
     write_folder(tmp_path / "data" / "train", {"bar": 1})

@@ -219,6 +219,12 @@ def test_an_amount_of_memory_that_makes_no_sense_is_refused(memory: str, capsys:
     assert "--memory is in gigabytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("threads", ["-1", "100000", "99999999999999999999"])
+def test_a_number_of_threads_that_no_machine_has_is_refused(threads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "nowhere", "--threads", threads]) == 2
+    assert "threads must be from 0 (all cores) to 1,024" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = Run(tmp_path_factory.mktemp("run"), RECIPE_OF_A_TINY_RUN, tiny_benchmark())

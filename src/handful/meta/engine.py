@@ -123,6 +123,10 @@ class Engine:
 CPU = Engine()
 
 
+MOST_THREADS = 1024
+"""OpenMP ends the process where the system gives it no more threads."""
+
+
 def prepare(
     device: str = "auto",
     threads: int = 0,
@@ -137,8 +141,8 @@ def prepare(
     torchrun, the processes find each other here.
     """
     keep_freed_memory()
-    if threads < 0:
-        raise InvalidOptionError(f"threads must be 0 (all cores) or more, but got {threads}.")
+    if not 0 <= threads <= MOST_THREADS:
+        raise InvalidOptionError(f"threads must be from 0 (all cores) to {MOST_THREADS:,}, but got {threads}.")
     if threads:
         torch.set_num_threads(threads)
     usable = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
