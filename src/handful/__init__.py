@@ -1,7 +1,6 @@
 """Few-shot learning with differentiable closed-form solvers: learn new classes from a handful of images.
 
-The public names below are imported when they are first used, so that `import handful` and the command line's help
-cost nothing until torch is needed.
+Public names are imported on first use, so that `import handful` and the command line's help do not import torch.
 """
 
 from importlib import import_module

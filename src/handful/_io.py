@@ -34,7 +34,7 @@ MEGABYTE = 1 << 20
 MOST_TENSORS, MOST_HEADER, MOST_JSON = 4096 * MEGABYTE, 100 * MEGABYTE, 16 * MEGABYTE
 """Larger files of tensors, headers of such files and other JSON files are refused."""
 DEPTH = 32
-"""Levels of nested lists and objects in the JSON that handful reads; what it writes has six at most."""
+"""The deepest nesting of lists and objects in JSON that handful reads; it writes at most six levels."""
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -42,18 +42,18 @@ DEPTH = 32
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place if the block succeeds and is deleted if it fails.
+    """A temporary file next to `path` that replaces it if the block succeeds and is deleted if it fails.
 
-    A reader sees the old file or the new one, never half of it. The name is unique, so that two threads may write the
-    same file at once. The new file has the mode of the old one, which is never readable to more people while it is
-    written, and a link stays a link: the file that it points to is replaced.
+    A reader sees the old file or the new one, never a mix. The name is unique, so two threads may write the same file
+    at once. The new file gets the mode of the old one and is never readable by more people while it is written. A link
+    stays a link: the file that it points to is replaced.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise InvalidOptionError(f"{path} is a folder. Name a file to write.")
-    if target.exists() and not target.is_file():  # /dev/null would become a plain file for everybody
+        raise InvalidOptionError(f"{path} is a folder. Give the path of a file to write.")
+    if target.exists() and not target.is_file():  # otherwise /dev/null would become a plain file for everyone
         raise InvalidOptionError(
-            f"{path} is a device, a pipe or a socket, which would be replaced. Name a file to write."
+            f"{path} is a device, a pipe or a socket, which would be replaced. Give the path of a file to write."
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_files(target)
@@ -79,7 +79,7 @@ def write_atomically(path: Path, payload: bytes) -> None:
 
 
 def sweep(path: Path) -> None:
-    """Delete what a killed process left beside `path`, folders included; call it only while holding the lock."""
+    """Delete temporary files and folders of `path` that a killed process left; the caller must hold the lock."""
     _sweep_files(path)
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*{TEMPORARY}"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -97,7 +97,7 @@ def write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # a decompressor's complaint about its input, not the disk's
+        if error.errno is None:  # raised by a decompressor because of its input, not by the disk
             raise
         if error.errno in FULL:
             free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
@@ -112,9 +112,9 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def _create_beside(target: Path) -> tuple[Path, int, int | None]:
-    """An empty file that nobody may read who may not read `target`, its open and locked handle, the mode of `target`.
+    """An empty file readable only by those who may read `target`, its open and locked handle, and the mode of `target`.
 
-    The lock says that its writer is alive, and ends with it.
+    The lock shows that the writing process is alive, and ends with it.
     """
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -127,7 +127,7 @@ def _create_beside(target: Path) -> tuple[Path, int, int | None]:
         _lock(handle)
         if os.fstat(handle).st_nlink:
             return temporary, handle, mode
-        os.close(handle)  # another process took it for stale in the moment before it was locked
+        os.close(handle)  # another process deleted it as stale before it was locked
 
 
 def _sweep_files(target: Path) -> None:
@@ -147,7 +147,7 @@ def _remove_stale(temporary: Path) -> None:
 
 
 def _lock(handle: int) -> bool:
-    """Lock an open file, unless another process or thread has; False too where there are no such locks."""
+    """Lock an open file; returns False if another process or thread holds the lock, or locks are not supported."""
     if fcntl is None:
         return False
     try:
@@ -158,7 +158,7 @@ def _lock(handle: int) -> bool:
 
 
 def _flush(path: Path, mode: int) -> None:
-    """Have what was written to a file, or the names in a folder, survive a power failure."""
+    """Flush a file, or the names in a folder, to disk, so that they survive a power failure."""
     handle = os.open(path, mode)
     try:
         os.fsync(handle)
@@ -179,7 +179,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_bytes(path: str | Path, most: int) -> bytes:
-    """All bytes of a regular file that has `most` at most; the caller names the file in front of the complaint."""
+    """All bytes of a regular file of at most `most` bytes; the caller puts the file's name in front of the error."""
     with open_regular(path) as file:
         small = os.fstat(file.fileno()).st_size <= most
         content = file.read(most + 1) if small else b""
@@ -189,9 +189,9 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """JSON that handful may have written: UTF-8, not deeply nested, all numbers finite; a ValueError says what is not.
+    """Parse JSON that is UTF-8, not deeply nested and has only finite numbers; otherwise a ValueError says why not.
 
-    Whole numbers fit into 64 bits, so that no tensor library overflows on them.
+    Integers must fit into 64 bits, so that no tensor library overflows on them.
     """
     try:
         parsed = json.loads(text if isinstance(text, str) else text.decode())
@@ -218,9 +218,9 @@ def read_json(path: Path) -> Any:
 
 
 def from_json(kind: Any, value: Any, name: str) -> Any:
-    """A JSON value as the type `kind`, for example a dataclass; a ValueError names the field that does not fit.
+    """A JSON value as the type `kind`, for example a dataclass; a ValueError names the field that does not match.
 
-    Whole numbers pass for fractions, lists for tuples; nothing else is converted.
+    Integers are accepted as floats, and lists as tuples; nothing else is converted.
     """
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
@@ -267,7 +267,7 @@ FACTS, CHECKSUM = "handful", "sha256"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors and JSON facts to one safetensors file, with a checksum of both; `read_tensors` gives them back."""
+    """Write tensors and JSON facts to one safetensors file with a checksum of both, for `read_tensors`."""
     from safetensors.torch import save
 
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -276,10 +276,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def read_tensors(path: Path, key: str = FACTS) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a file, whole and of one version, even while another process replaces it.
+    """The tensors and facts of a file, complete and from one version even if another process replaces it meanwhile.
 
-    Its bytes are read once. Files from before there was a checksum have none and are taken as they are. `key` names
-    the facts in the file's header.
+    Its bytes are read once. Older files without a checksum are read without checking it. `key` names the facts in the
+    file's header.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -298,8 +298,8 @@ def read_tensors(path: Path, key: str = FACTS) -> tuple[dict[str, Tensor], dict[
         raise CheckpointError(f"{path} {error}.") from error
     except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
-            f"{path} is not a whole safetensors file of handful's: {str(error).rstrip('.')}. "
-            f"Copy it again from where it came, or make it again."
+            f"{path} is not a complete safetensors file written by handful: {str(error).rstrip('.')}. "
+            f"Copy it again, or create it again."
         ) from error
     return tensors, facts
 
@@ -309,12 +309,12 @@ def _safetensors_header(file: BinaryIO) -> tuple[bytes, dict[str, Any]]:
     size, prefix = os.fstat(file.fileno()).st_size, file.read(8)
     length = int.from_bytes(prefix, "little")
     if size > MOST_TENSORS or not 2 <= length <= min(MOST_HEADER, size - 8):
-        raise ValueError("it is cut short or of another kind")
+        raise ValueError("it is truncated or of another kind")
     text = file.read(length)
     header = parse_json(text)
     metadata = header.pop("__metadata__", {})
     if 8 + length + max((each["data_offsets"][1] for each in header.values()), default=0) != size:
-        raise ValueError("it is cut short or has bytes to spare")
+        raise ValueError("it is truncated or has extra bytes")
     return prefix + text, metadata
 
 
@@ -334,11 +334,11 @@ def _checksum(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock of `path`, which is a file called .NAME.lock beside it; the system drops it if the process dies.
+    """Hold the lock of `path`, a file called .NAME.lock next to it; the system releases it if the process dies.
 
     `waiting` is called once if another process holds the lock.
     """
-    from filelock import FileLock, Timeout  # here, because most commands need no lock and the import takes a while
+    from filelock import FileLock, Timeout  # imported here because most commands need no lock and the import is slow
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
@@ -358,7 +358,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[No
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """The folder of data sets and caches: `root`, else HANDFUL_DATA, else the user's cache folder for handful."""
+    """The folder for data sets and caches: `root`, or HANDFUL_DATA, or handful's folder in the user cache."""
     chosen = root or os.environ.get("HANDFUL_DATA")
     if chosen:
         return expanded(chosen).absolute()
@@ -368,7 +368,7 @@ def data_root(root: str | Path | None = None) -> Path:
         return user_cache_path("handful", appauthor=False, opinion=False)
     except RuntimeError as error:
         raise DataError(
-            "There is no home folder to keep data in. Set HANDFUL_DATA to a folder that you can write to."
+            "There is no home folder for data. Set HANDFUL_DATA to a folder that you can write to."
         ) from error
 
 
@@ -377,7 +377,7 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise InvalidOptionError(f"'{path}' names a home folder that does not exist. Write the path out.") from error
+        raise InvalidOptionError(f"'{path}' names a home folder that does not exist. Give the full path.") from error
 
 
 def digest(data: bytes | memoryview) -> str:

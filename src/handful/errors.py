@@ -1,8 +1,8 @@
-"""One family of exceptions: each message says what happened, with the numbers, and what to do about it."""
+"""All exceptions of handful: each message says what happened, with the numbers, and what to do about it."""
 
 
 class HandfulError(Exception):
-    """Base of every error that handful raises on purpose; the command line prints it as one line and exits with 2."""
+    """Base class of all errors that handful raises; the command line prints them as one line and exits with code 2."""
 
 
 class InvalidOptionError(HandfulError, ValueError):
@@ -10,11 +10,11 @@ class InvalidOptionError(HandfulError, ValueError):
 
 
 class ShapeError(HandfulError, ValueError):
-    """Tensors whose shapes do not belong together."""
+    """The shapes of tensors do not match."""
 
 
 class NotFiniteError(HandfulError, ValueError):
-    """NaN or infinity where only finite numbers make sense."""
+    """A value is NaN or infinite, but must be finite."""
 
 
 class NotPositiveDefiniteError(HandfulError, ArithmeticError):

@@ -59,7 +59,7 @@ def test_help_needs_no_torch_and_names_the_commands() -> None:
         (["train", "--out", "x", "--rate", "-1"], "learning rate must be a positive number"),
         (["train", "--out", "x", "--learner", "r3d3"], "no learner 'r3d3'"),
         (["train", "--out", "x", "--set", "lamb=3"], "no option 'lamb'"),
-        (["train", "--out", "x", "--set", "lam=much"], "takes a float like 50.0, but got 'much'"),
+        (["train", "--out", "x", "--set", "lam=much"], "float like 50.0, but got 'much'"),
         (["train", "--out", "x", "--set", "lam"], "name=value"),
         (["train", "--out", "x", "--way", "100000"], "needs 100000 classes"),
         (["train"], "--out"),
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(tmp_path: Path, damage:
     if damage == "not a run":
         path.write_text("hello")
     said = handful("evaluate", path, check=2).stderr
-    assert ("handful did not write it" if damage == "foreign" else "not a whole safetensors file") in said
+    assert ("handful did not write it" if damage == "foreign" else "not a complete safetensors file") in said
     assert len(said.strip().splitlines()) == 1
 
 

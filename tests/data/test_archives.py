@@ -72,7 +72,7 @@ ESCAPES = ["../x", "a/../../x", "/etc/x", "..", "C:/x", "C:\\x", "..\\x", "\\\\h
 @pytest.mark.parametrize("name", ESCAPES)
 def test_a_zip_that_leads_out_is_refused(name: str, tmp_path: Path, scratch: Path) -> None:
     path = write_zip(tmp_path / "in" / "x.zip", {"good.txt": b"good", name: b"bad"})
-    with pytest.raises(DataError, match="leads out of it, and is refused"):
+    with pytest.raises(DataError, match="leads outside it"):
         open_tree(path, scratch)
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["in", "scratch", "x.zip"]
 
@@ -81,7 +81,7 @@ def test_a_zip_that_leads_out_is_refused(name: str, tmp_path: Path, scratch: Pat
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
 def test_a_tar_that_leads_out_is_refused(name: str, mode: str, tmp_path: Path, scratch: Path) -> None:
     path = write_tar(tmp_path / "x.tar", {"good.txt": b"good", name: b"bad"}, mode)
-    with pytest.raises(DataError, match="leads out of it, and is refused"):
+    with pytest.raises(DataError, match="leads outside it"):
         open_tree(path, scratch)
 
 
@@ -221,7 +221,7 @@ def test_a_tar_that_ends_between_two_members_is_damaged(mode: str, tmp_path: Pat
         opened = {"w": open, "w:gz": gzip.open, "w:xz": lzma.open}[mode]
         with opened(tmp_path / "x", "wb") as file:  # type: ignore[operator]
             file.write(whole[:end])
-        with pytest.raises(DataError, match=r"cut short|is damaged"):
+        with pytest.raises(DataError, match=r"truncated|is damaged"):
             open_tree(tmp_path / "x", scratch)
 
 

@@ -60,7 +60,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
         ImageTable(images.float(), ("a",), (6,))
     with pytest.raises(ShapeError, match="sum to 5"):
         ImageTable(images, ("a", "b"), (2, 3))
-    with pytest.raises(DataError, match=r"twice: a\."):
+    with pytest.raises(DataError, match=r"once: a\."):
         ImageTable(images, ("a", "a"), (2, 4))
     with pytest.raises(ShapeError, match="2 classes but 1 group"):
         ImageTable(images, ("a", "b"), (2, 4), ("x",))

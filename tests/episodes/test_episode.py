@@ -56,5 +56,5 @@ def test_a_batch_of_episodes_is_relabelled_like_each_of_them() -> None:
 
 
 def test_a_class_beyond_the_number_of_classes_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"number 7 .* 7 classes"):
+    with pytest.raises(ShapeError, match=r"number 7 .*classes is 7"):
         episode().over_classes(7)

@@ -170,7 +170,7 @@ def test_shapes_are_compared_before_anything_of_their_size_is_built(
         return build(*args)
 
     monkeypatch.setattr("handful.meta.run.build", noting)
-    with pytest.raises(CheckpointError, match="does not hold a whole model"):
+    with pytest.raises(CheckpointError, match="not hold a complete model"):
         load_model(folder / LAST)
     assert devices == ["meta"]
 

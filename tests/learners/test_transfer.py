@@ -58,7 +58,7 @@ def test_in_evaluation_it_is_ridge_regression_on_the_features(literal):
 
 
 def test_a_class_beyond_the_planned_ones_is_refused():
-    with pytest.raises(ShapeError, match=r"number 4 .*4 classes"):
+    with pytest.raises(ShapeError, match=r"number 4 .*classes is 4"):
         Transfer(1, 4).pose(episode())
 
 

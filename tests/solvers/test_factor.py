@@ -244,7 +244,7 @@ def test_moments_of_parts_add_up_to_the_fit_to_all_and_subtract_again(n: int, e:
 
 
 def test_moments_of_other_shapes_are_refused() -> None:
-    with pytest.raises(ShapeError, match="do not merge"):
+    with pytest.raises(ShapeError, match="cannot be merged"):
         _ = Moments.of(normal(4, 3), normal(4, 2)) + Moments.of(normal(4, 3), normal(4, 1))
 
 

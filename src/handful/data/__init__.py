@@ -1,6 +1,6 @@
-"""Images cut into classes: `load` gives a benchmark by name, or a folder of your own, ready for episodes.
+"""Images grouped by class: `load` returns a benchmark by name, or your own folder, ready for episodes.
 
-Names are imported when they are first used: the workers that decode images, and the command line's help, need no torch.
+Names are imported on first use, because the workers that decode images and the command line's help do not need torch.
 """
 
 from importlib import import_module

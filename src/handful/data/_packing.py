@@ -1,11 +1,11 @@
-"""Decoding in all cores: images come back as chunks in the order asked for, with a few chunks in memory at a time.
+"""Decoding on all cores: images come back as chunks in the requested order, with a few chunks in memory at a time.
 
-The workers are plain interpreters that run this module and talk over pipes. `concurrent.futures` does not fit here.
-Processes that it spawns import the caller's main module again, so that a script without a main guard would start itself
-over and over. Forked ones inherit the caller's threads and locks, including torch's. joblib's begin with the current
-folder on their search path, where a file called numpy.py would run. Our workers import neither torch nor the main
-module and never look for modules in the current folder, so packing works the same from a script, a notebook and the
-command line.
+The workers are plain interpreters that run this module and communicate over pipes. `concurrent.futures` does not fit
+here. Processes that it spawns import the caller's main module again, so a script without a main guard would start
+itself over and over. Forked processes inherit the caller's threads and locks, including torch's. joblib's processes
+start with the current folder on their search path, where a file called numpy.py would run. Our workers import neither
+torch nor the main module and never look for modules in the current folder, so packing works the same from a script, a
+notebook and the command line.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from handful.errors import DataError
 
 CHUNK_BYTES = 1 << 22
 INLINE = 1000
-"""Fewer images than this are decoded at once, without starting workers."""
+"""Fewer images than this are decoded in this process, without starting workers."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One image to decode: where its bytes are, what to call it in an error, and how to turn it."""
+    """One image to decode: where its bytes are, its name for error messages, and how to rotate it."""
 
     blob: Blob
     name: str
@@ -62,10 +62,10 @@ def decode_all(items: Sequence[Item], decoding: Decoding, jobs: int | None = Non
 
 
 def decode_chunk(items: Sequence[Item], decoding: Decoding) -> np.ndarray:
-    """The images (k, height, width, channels) of one chunk; the first that fails is named."""
+    """The images (k, height, width, channels) of one chunk; an error names the first image that fails."""
     pixels = np.empty((len(items), *decoding.shape), dtype=np.uint8)
     uses = Counter(item.blob for item in items)
-    kept: dict[Blob, Image] = {}  # images that the chunk has in several rotations
+    kept: dict[Blob, Image] = {}  # images that occur in the chunk in several rotations
     for row, item in zip(pixels, items, strict=True):
         try:
             image = kept.get(item.blob) or upright(item.blob.read(), decoding)
@@ -80,7 +80,7 @@ def decode_chunk(items: Sequence[Item], decoding: Decoding) -> np.ndarray:
 
 
 class Workers:
-    """A pool of interpreters, one for each thread that feeds it."""
+    """A pool of interpreters, each fed by its own thread."""
 
     def __init__(self, jobs: int, decoding: Decoding) -> None:
         self._decoding = decoding
@@ -141,7 +141,7 @@ class Workers:
 
 
 def search_path() -> str:
-    """Where workers look for modules: where the caller does except in the current folder, then where handful is."""
+    """Where workers look for modules: the caller's search path without the current folder, then handful's folder."""
     entries = [entry for entry in sys.path if entry and not _is_current_folder(entry)]
     return os.pathsep.join([*entries, str(Path(__file__).parents[2])])
 
@@ -154,8 +154,8 @@ def _is_current_folder(path: str) -> bool:
 
 
 def serve() -> None:
-    """A worker: a JSON request per line on standard input, a JSON line and raw pixels on standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the caller's to handle, who then ends the workers
+    """Run a worker: it reads one JSON request per line, and answers each with a JSON line and raw pixels."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles interrupts and then ends the workers
     out = sys.stdout.buffer
     for line in sys.stdin.buffer:
         request = json.loads(line)

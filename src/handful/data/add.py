@@ -1,4 +1,4 @@
-"""Adding data sets to the cache (find or download the files, then pack them once), listing and removing them."""
+"""Add data sets to the cache (find or download the files, then pack them once), list them and remove them."""
 
 from __future__ import annotations
 
@@ -45,17 +45,19 @@ def add(
 ) -> Added:
     """Pack the data set `name` into `root`, from `paths` or from a download.
 
-    A name in the registry is read as that benchmark, any other name as a folder of class folders. If another process
-    adds the same name, this one waits and then finds it there. A source's companions are packed along with it, so that
-    both kinds of Omniglot need one download; adding a companion adds its source, too.
+    A name in the registry is read as that benchmark, any other name as a folder of class folders. If another process is
+    adding the same name, this one waits for it. A source's companions are packed along with it, so that both versions
+    of Omniglot need one download; adding a companion also adds its source.
     """
     check_name(name)
     lead = next((known.name for known in SOURCES.values() if name in known.companions), name)
     source = SOURCES.get(lead)
     if source is not None and options not in (None, FolderOptions()):
-        raise InvalidOptionError(f"'{name}' has its own size and splits; size and split are for folders of your own.")
+        raise InvalidOptionError(
+            f"'{name}' has its own size and splits; size and split only apply to your own folders."
+        )
     if not 0 < timeout < float("inf"):
-        raise InvalidOptionError(f"A timeout is a positive number of seconds, but got {timeout:g}.")
+        raise InvalidOptionError(f"The timeout must be a positive number of seconds, but got {timeout:g}.")
     others = [member for member in (lead, *(source.companions if source else ())) if member != name]
     with holding(store_path(root, lead)):
         for member in (name, *others):
@@ -78,7 +80,7 @@ def pack_all(
     options: FolderOptions,
     progress: bool,
 ) -> dict[str, Added]:
-    """Pack several data sets from the same files; call it while holding the lock."""
+    """Pack several data sets from the same files; the caller must hold the lock."""
     first = store_path(root, names[0])
     with write_errors(first):
         scratch = tempfile.TemporaryDirectory(dir=root, prefix=f".{first.name}.", suffix=".tmp")
@@ -89,7 +91,7 @@ def pack_all(
 
 @contextmanager
 def holding(target: Path) -> Iterator[None]:
-    """Hold the lock of a store; a folder that cannot be written to is a clear error."""
+    """Hold the lock of a store; raises a clear error if the folder is not writable."""
     with ExitStack() as stack:
         with write_errors(target):
             stack.enter_context(locked(target))
@@ -97,7 +99,7 @@ def holding(target: Path) -> Iterator[None]:
 
 
 def already(name: str, root: Path) -> Added | None:
-    """The data set of this name if it is packed already; a damaged one is an error."""
+    """The data set with this name if it is already packed; raises if it is damaged."""
     target = store_path(root, name)
     return Added(target, read_header(target)[0], is_new=False) if target.exists() else None
 
@@ -113,11 +115,11 @@ def pack(
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is taken or that cannot be a file name."""
+    """Raise if a name is taken or cannot be a file name."""
     if not NAME.fullmatch(name):
-        raise InvalidOptionError(f"A data set's name consists of letters, digits, '_' and '-', but got '{name}'.")
+        raise InvalidOptionError(f"The name of a data set may have letters, digits, '_' and '-', but got '{name}'.")
     if name == DRAWN:
-        raise InvalidOptionError(f"'{DRAWN}' is drawn by handful itself and needs no adding.")
+        raise InvalidOptionError(f"'{DRAWN}' is drawn by handful itself, so it does not have to be added.")
 
 
 def downloaded(
@@ -127,7 +129,7 @@ def downloaded(
     if source is None:
         raise DataError(
             f"There is no benchmark called '{name}' to download. Known: {', '.join(SOURCES)}. "
-            f"For a folder of your own: handful data add {name} --from PATH."
+            f"To add your own folder: handful data add {name} --from PATH."
         )
     if not source.remotes:
         raise DataError(f"{name} cannot be downloaded ({source.licence}). {source.how}.")
@@ -135,14 +137,14 @@ def downloaded(
 
 
 def open_trees(path: Path, source: Source | None, scratch: Path) -> list[Tree]:
-    """The tree at `path`, and if that is a folder, the trees of the source's archives in it."""
+    """The tree at `path` and, if it is a folder, the trees of the source's archives inside it."""
     path = expanded(path).absolute()
     inside = [path / name for name in source.archives] if source and path.is_dir() else []
     return [open_tree(path, scratch), *(open_tree(archive, scratch) for archive in inside if archive.is_file())]
 
 
 def header_of(name: str, contents: Contents, paths: Sequence[Path]) -> Header:
-    """The header of the store that `contents` becomes."""
+    """The header of a store with these contents."""
     return Header(
         name=name,
         classes=contents.classes,
@@ -173,7 +175,7 @@ def remove(name: str, root: Path) -> int:
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """One data set: its state in words, its licence, and how to get it if it is missing."""
+    """One data set: a description of its state, its licence, and how to get it if it is missing."""
 
     name: str
     state: str
@@ -187,7 +189,7 @@ class CatalogueEntry:
 
 def catalogue(root: Path) -> list[CatalogueEntry]:
     """The drawn data set, the known benchmarks, then everything else that is packed in `root`."""
-    drawn = CatalogueEntry(DRAWN, "always there: characters of invented alphabets, 28 x 28 grey", "that of handful")
+    drawn = CatalogueEntry(DRAWN, "built in: characters of invented alphabets, 28 x 28 grey", "that of handful")
     known = [source_entry(name, root) for name in SOURCES]
     own = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
     return [drawn, *known, *(CatalogueEntry(name, state(name, root), "yours") for name in own if name not in SOURCES)]
@@ -202,7 +204,7 @@ def source_entry(name: str, root: Path) -> CatalogueEntry:
 
 
 def state(name: str, root: Path, title: str = "") -> str:
-    """What a packed store holds, or that it is damaged."""
+    """A description of a packed store, or the remark that it is damaged."""
     try:
         return f"there: {title}{describe(read_header(store_path(root, name))[0])}"
     except DataError:
@@ -210,7 +212,7 @@ def state(name: str, root: Path, title: str = "") -> str:
 
 
 def describe(header: Header) -> str:
-    """Classes, images, image size, disk space and class splits in words."""
+    """A description of a data set: classes, images, image size, disk space and class splits."""
     height, width, channels = header.shape
     megabytes = header.n_images * header.image_bytes / 1e6
     splits = ", ".join(

@@ -1,6 +1,6 @@
-"""Folders and archives alike as a tree of files that are read in place; archives that try to escape are refused.
+"""Folders and archives as trees of files, which are read in place; malicious archives are refused.
 
-Nothing is unpacked to disk, except that a compressed tar is first inflated, within limits, into one scratch file.
+Nothing is unpacked to disk, except that a compressed tar is first decompressed, within limits, into one scratch file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_MEMBER = GIGABYTE // 2
 MAX_IMAGE = GIGABYTE // 4
 MAX_MEMBERS = 2_000_000
 MAX_DICTIONARY = GIGABYTE // 4
-"""Memory that decompressing may take; xz -9 needs 65 MB."""
+"""The most memory that decompression may use; xz -9 needs 65 MB."""
 DAMAGE = (
     zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, ValueError,
     LookupError, OverflowError, NotImplementedError, RuntimeError,
@@ -37,7 +37,7 @@ DAMAGE = (
 """What the standard library raises when an archive is damaged."""
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 MAX_RATIO = 100
-"""An archive may unpack to a gigabyte, or to this many times its own size if that is more."""
+"""An archive may unpack to a gigabyte, or to this many times its own size, whichever is more."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Blob:
     size: int | None = None
 
     def read(self) -> bytes:
-        """The bytes."""
+        """The bytes of the file."""
         if self.member is not None:
             return open_zip(self.path).read(self.member)
         if self.size is None:
@@ -62,7 +62,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a folder or an archive by their relative names, sorted."""
+    """The files of a folder or archive, sorted by relative name."""
 
     path: Path
     files: dict[str, Blob] = field(repr=False)
@@ -75,7 +75,7 @@ def open_zip(path: str) -> zipfile.ZipFile:
 
 
 def open_tree(path: Path, scratch: Path) -> Tree:
-    """The tree below a folder, or inside a zip or tar archive; `scratch` is a folder for inflating a compressed tar."""
+    """The tree of a folder, or of a zip or tar archive; `scratch` is a folder for decompressing a tar."""
     if not path.exists():
         raise DataError(f"{path} does not exist.")
     if path.is_dir():
@@ -100,7 +100,7 @@ def is_plain_tar(path: Path) -> bool:
 
 
 def by_name(members: Iterable[tuple[str, Blob]], path: Path) -> dict[str, Blob]:
-    """The members sorted by name; an archive with two of the same name is refused."""
+    """The members sorted by name; raises if two have the same name."""
     files: dict[str, Blob] = {}
     for name, blob in members:
         if name in files:
@@ -110,7 +110,7 @@ def by_name(members: Iterable[tuple[str, Blob]], path: Path) -> dict[str, Blob]:
 
 
 def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
-    """All files below a folder; folders reached by links are entered once, and one that cannot be read is an error."""
+    """All files in a folder and its subfolders; linked folders are visited once, and unreadable ones raise an error."""
     seen: set[str] = set()
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=refuse):
         real = os.path.realpath(folder)
@@ -125,14 +125,14 @@ def folder_files(root: Path) -> Iterator[tuple[str, Blob]]:
 
 
 def refuse(error: OSError) -> None:
-    """Raise for a folder that cannot be read, instead of leaving its images out without a word."""
+    """Raise for an unreadable folder, instead of silently leaving its images out."""
     raise DataError(
         f"The folder {error.filename} cannot be read: {error.strerror}. Make it readable, or move it away."
     ) from error
 
 
 def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
-    """The members of a zip archive, once all names and sizes have been checked."""
+    """The members of a zip archive, after checking all names and sizes."""
     members = [info for info in open_zip(str(path)).infolist() if not info.is_dir()]
     check_count(len(members), path)
     for info in members:
@@ -148,7 +148,7 @@ def zip_files(path: Path) -> Iterator[tuple[str, Blob]]:
 
 
 def tar_files(path: Path, plain: Path) -> Iterator[tuple[str, Blob]]:
-    """The members of a tar archive as ranges of `plain`, the archive itself or its inflated copy."""
+    """The members of a tar archive as ranges of `plain`, the archive itself or its decompressed copy."""
     found: list[tuple[str, Blob]] = []
     with tarfile.open(plain, "r:") as archive:
         for info in archive:
@@ -163,15 +163,15 @@ def tar_files(path: Path, plain: Path) -> Iterator[tuple[str, Blob]]:
             check_count(len(found), path)
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep them all, a kilobyte each
         end = archive.offset
-    with plain.open("rb") as file:  # tarfile takes a header that is cut off or damaged for the end
+    with plain.open("rb") as file:  # tarfile takes a truncated or damaged header for the end of the archive
         file.seek(end)
         if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-            raise DataError(f"The archive {path} is cut short or damaged after {len(found)} files.")
+            raise DataError(f"The archive {path} is truncated or damaged after {len(found)} files.")
     yield from found
 
 
 def inflate(path: Path, scratch: Path) -> Path:
-    """The tar archive without its compression: itself, or a copy in `scratch` that may not grow beyond the bounds."""
+    """The uncompressed tar archive: the file itself, or a copy in `scratch` within the size limits."""
     with path.open("rb") as file:
         start = file.read(6)
     kind = next((kind for magic, kind in COMPRESSIONS.items() if start.startswith(magic)), None)
@@ -187,7 +187,7 @@ def inflate(path: Path, scratch: Path) -> Path:
 
 
 def inflated(source: BinaryIO, kind: str) -> Iterator[bytes]:
-    """The decompressed bytes of a file, block by block; several compressed streams may follow each other."""
+    """The decompressed bytes of a file, block by block; it may hold several compressed streams in a row."""
     if kind != "xz":
         with gzip.open(source) if kind == "gzip" else bz2.open(source) as opened:
             yield from iter(lambda: opened.read(BLOCK), b"")
@@ -198,21 +198,21 @@ def inflated(source: BinaryIO, kind: str) -> Iterator[bytes]:
         while not decoder.eof:
             given = b"" if not decoder.needs_input else (rest or source.read(BLOCK))
             if decoder.needs_input and not given:
-                raise EOFError("it ends before its compressed data does")
+                raise EOFError("it ends in the middle of its compressed data")
             rest = b""
             yield decoder.decompress(given, BLOCK)
         rest = decoder.unused_data
 
 
 def check_name(name: str, path: Path) -> None:
-    """Refuse a member's name that would leave the folder it is unpacked into."""
+    """Raise if a member's name leads outside the archive."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0].startswith("/") or ".." in parts or ":" in parts[0] or "\0" in name:
-        raise DataError(f"The archive {path} contains the name '{name}', which leads out of it, and is refused.")
+        raise DataError(f"The archive {path} is refused: the name '{name}' leads outside it.")
 
 
 def check_size(name: str, size: int, path: Path) -> None:
-    """Refuse a member that is larger than any image or batch of images."""
+    """Raise if a member is larger than any image or batch of images."""
     if size > MAX_MEMBER:
         raise DataError(
             f"The archive {path} is refused: its member '{name}' would unpack to {size / 1e6:.0f} MB, "
@@ -227,7 +227,7 @@ def check_count(count: int, path: Path) -> None:
 
 
 def check_total(total: int, path: Path) -> None:
-    """Refuse an archive that unpacks to far more than its own size."""
+    """Raise if an archive unpacks to far more than its own size."""
     allowed = max(GIGABYTE, MAX_RATIO * path.stat().st_size)
     if total > allowed:
         raise DataError(

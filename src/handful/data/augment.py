@@ -1,8 +1,8 @@
-"""Random changes to training images, drawn for a whole batch at once: crop with padding, flip, colour jitter.
+"""Augmentation of training images, a whole batch at once: crop with padding, flip, colour jitter.
 
-A transform is called with images (n, channels, height, width), uint8 or float in [0, 1], and a CPU generator; it
-returns float32 in [0, 1] in channels-last memory. All randomness comes from the generator, so that a generator seeded
-by the episode makes the result a function of the episode.
+A transform takes images (n, channels, height, width), uint8 or float in [0, 1], and a CPU generator, and returns
+float32 in [0, 1] in channels-last memory. All randomness comes from the generator, so if the generator is seeded by the
+episode, the result is a function of the episode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Transform(ABC):
     """A random change to a batch of images."""
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """The changed images, float32 in [0, 1]; the given ones stay as they are."""
+        """The changed images as float32 in [0, 1]; the input is not modified."""
         if images.ndim != 4:
             raise ShapeError(
                 f"Transforms need images of shape (n, channels, height, width), but got {tuple(images.shape)}."
@@ -31,12 +31,12 @@ class Transform(ABC):
 
     @abstractmethod
     def change(self, images: Tensor, generator: Generator) -> Tensor:
-        """The changed images, in a type of the transform's choice."""
+        """The changed images, in any dtype."""
 
 
 @dataclass(frozen=True)
 class Crop(Transform):
-    """Pad every side by `padding` black pixels, then cut out the original size at a place drawn for each image."""
+    """Pad every side by `padding` black pixels, then crop each image to its original size at a random position."""
 
     padding: int = 4
 
@@ -45,7 +45,7 @@ class Crop(Transform):
             raise InvalidOptionError(f"A crop's padding must be 0 or more, but got {self.padding}.")
 
     def change(self, images: Tensor, generator: Generator) -> Tensor:
-        """One gather: every row of every crop is one run of memory in the padded batch."""
+        """Crop with a single gather: every row of a crop is contiguous in the padded batch."""
         n, channels, height, width = images.shape
         reach = 2 * self.padding
         top, left = torch.randint(reach + 1, (2, n, 1), generator=generator).to(images.device)
@@ -69,7 +69,7 @@ class Flip(Transform):
             raise InvalidOptionError(f"A flip's probability must lie in [0, 1], but got {self.probability}.")
 
     def change(self, images: Tensor, generator: Generator) -> Tensor:
-        """Mirrored copies of the chosen images are appended, and one gather takes each image or its mirror."""
+        """Append mirrored copies of the chosen images, then take each image or its mirror with one gather."""
         n, nhwc = len(images), images.movedim(1, -1)
         flipped = (torch.rand(n, generator=generator) < self.probability).to(images.device)
         mirrors = nhwc.index_select(0, flipped.nonzero().squeeze(1)).flip(2)
@@ -82,7 +82,7 @@ class Jitter(Transform):
     """Scale brightness, contrast and saturation by factors b, c, s in [1 - amount, 1 + amount], drawn for each image.
 
     Brightness scales the pixels, contrast their distance from the image's mean grey, saturation their distance from
-    their own grey. Together they are one linear map, clipped to [0, 1] at the end:
+    their own grey. Together they form one linear map, clipped to [0, 1]:
     b c s x + b c (1 - s) grey(x) + b (1 - c) mean(grey(x)).
     """
 
@@ -96,7 +96,7 @@ class Jitter(Transform):
                 raise InvalidOptionError(f"Jitter needs {name} in [0, 1], but got {getattr(self, name)}.")
 
     def change(self, images: Tensor, generator: Generator) -> Tensor:
-        """One pass for the grey image, one for the map, one to clip."""
+        """Jitter in three passes: compute the grey image, apply the map, clip."""
         nhwc = unit_floats(images).movedim(1, -1)
         amounts = torch.tensor([self.brightness, self.contrast, self.saturation]).view(3, 1, 1, 1, 1)
         draws = torch.rand((3, len(images), 1, 1, 1), generator=generator)
@@ -109,22 +109,22 @@ class Jitter(Transform):
 
 @dataclass(frozen=True)
 class Compose(Transform):
-    """Several transforms, one after the other, on one generator."""
+    """Several transforms in sequence, with one generator."""
 
     transforms: tuple[Transform, ...]
 
     def change(self, images: Tensor, generator: Generator) -> Tensor:
-        """Images stay uint8, and so four times smaller, until a transform needs floats."""
+        """Apply the transforms; images stay uint8, which is four times smaller, until a transform needs floats."""
         for transform in self.transforms:
             images = transform.change(images, generator)
         return images
 
 
 AUGMENTATIONS: dict[str, Transform] = {"crop": Crop(), "flip": Flip(), "jitter": Jitter()}
-"""Those that a recipe can name: the only list of them."""
+"""The augmentations that a recipe can name."""
 
 
 def grey_weights(nhwc: Tensor) -> Tensor:
-    """The channels' weights in a pixel's grey: luma by ITU-R 601, or a mean where the channels are not three."""
+    """The weights of the channels in a grey image: ITU-R 601 luma, or the mean if there are not three channels."""
     channels = nhwc.shape[-1]
     return nhwc.new_tensor([0.299, 0.587, 0.114]) if channels == 3 else nhwc.new_full((channels,), 1 / channels)

@@ -1,4 +1,4 @@
-"""From the bytes of an image file, in any format, mode and orientation, to pixels of the wanted size."""
+"""Decode image files of any format, mode and orientation to pixels of a given size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from handful.errors import DataError
 
 MAX_PIXELS = 100_000_000
-"""Images with more pixels than this are refused: a few hundred bytes can claim gigabytes."""
+"""Images with more pixels than this are refused, because a file of a few hundred bytes can claim gigabytes."""
 
 COMMON = (
     "PNG",
@@ -34,15 +34,15 @@ COMMON = (
     "ICO",
     "PCX",
 )
-"""The formats that are read, where Pillow or a plug-in has them. Its rarer decoders are where its bugs are found."""
+"""The formats that are read if Pillow or a plug-in supports them. Pillow's rarer decoders have most of its bugs."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What every image becomes: a size, a number of channels, and how to get there.
+    """The target size and number of channels of every image, and how to get there.
 
-    `fit` is "crop" (scale until the shorter side fits, then cut out the centre) or "squash" (both sides to the size,
-    whatever the aspect). `invert` turns dark ink on white paper into bright ink on black.
+    `fit` is "crop" (scale until the shorter side fits, then crop the centre) or "squash" (resize both sides, ignoring
+    the aspect ratio). `invert` turns dark ink on white paper into bright ink on black.
     """
 
     height: int
@@ -59,9 +59,9 @@ class Decoding:
 
 
 def formats() -> list[str]:
-    """The names of the image formats that are read, the common ones first because Pillow tries them in turn."""
+    """The names of the image formats that are read, common ones first because Pillow tries them in order."""
     Image.init()
-    with suppress(ImportError):  # photographs of phones, if its decoder is installed
+    with suppress(ImportError):  # iPhone photographs, if the decoder is installed
         from pillow_heif import register_heif_opener
 
         register_heif_opener()
@@ -75,19 +75,19 @@ def extensions() -> frozenset[str]:
 
 
 def decode(data: bytes, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
-    """One image file as uint8 (height, width, channels), turned counter-clockwise before it is resized."""
+    """One image file as uint8 (height, width, channels), rotated counter-clockwise before it is resized."""
     return shaped(upright(data, decoding), decoding, quarter_turns)
 
 
 def upright(data: bytes, decoding: Decoding) -> Image.Image:
-    """The image in 8 bits per channel, with the camera's rotation undone, in about its own size."""
+    """The image in 8 bits per channel, in about its own size, with the camera's rotation undone."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # whatever Pillow thinks of the metadata
+            warnings.simplefilter("ignore")  # Pillow's warnings about metadata do not matter here
             with Image.open(io.BytesIO(data), formats=_formats) as image:
                 check_size(image)
                 if decoding.fit == "crop":
-                    # JPEG decodes at 1/2, 1/4 or 1/8 of its size; twice the wanted size leaves the filter enough
+                    # JPEG can be decoded at 1/2, 1/4 or 1/8 of its size; the resize filter needs twice the target size
                     image.draft(None, (2 * decoding.width, 2 * decoding.height))
                 ImageOps.exif_transpose(image, in_place=True)
                 return eight_bit(image, "L" if decoding.channels == 1 else "RGB")
@@ -95,7 +95,7 @@ def upright(data: bytes, decoding: Decoding) -> Image.Image:
         raise
     except UnidentifiedImageError as error:
         raise DataError("cannot be read as an image: its format is unknown or it is damaged") from error
-    except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
+    except Exception as error:  # for a damaged file Pillow raises almost anything: OSError, SyntaxError, struct.error
         raise DataError(f"cannot be read as an image: {' '.join(str(error).split())}") from error
 
 
@@ -103,14 +103,14 @@ _formats = formats()
 
 
 def check_size(image: Image.Image) -> None:
-    """Refuse an image that claims more pixels than photographs have; nothing of it has been decoded yet."""
-    most = MAX_PIXELS // 4 if image.format == "JPEG2000" else MAX_PIXELS  # whose decoder takes four bytes per channel
+    """Raise if an image claims more pixels than photographs have, before anything is decoded."""
+    most = MAX_PIXELS // 4 if image.format == "JPEG2000" else MAX_PIXELS  # its decoder needs four bytes per channel
     if image.width * image.height > most:
         raise DataError(f"claims {image.width} x {image.height} pixels, more than the {most / 1e6:.0f} million allowed")
 
 
 def shaped(image: Image.Image, decoding: Decoding, quarter_turns: int = 0) -> np.ndarray:
-    """An upright image as uint8 (height, width, channels): turned, then resized, then inverted."""
+    """An upright image as uint8 (height, width, channels): rotated, then resized, then inverted."""
     if quarter_turns % 4:
         image = image.transpose(_TURNS[quarter_turns % 4])
     size, resample = (decoding.width, decoding.height), Image.Resampling[decoding.filter.upper()]
@@ -124,11 +124,11 @@ _TURNS = {1: Image.Transpose.ROTATE_90, 2: Image.Transpose.ROTATE_180, 3: Image.
 
 
 BAND = 1 << 22
-"""Pixels that are worked on at once where that takes several times the memory of the image."""
+"""Pixels that are processed at once where processing takes several times the memory of the image."""
 
 
 def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
-    """The image in 8 bits per channel, scaled by the range that its pixels need; transparency becomes white."""
+    """The image in 8 bits per channel, scaled by the range of its pixels; transparency becomes white."""
     if image.mode.startswith("I") or image.mode == "F":
         image = Image.fromarray(_narrowed(np.asarray(image)))
     if image.has_transparency_data:
@@ -137,7 +137,7 @@ def eight_bit(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
 
 
 def _on_white(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
-    """A transparent image on white paper, some rows at a time."""
+    """A transparent image on a white background, processed a few rows at a time."""
     result, rows = Image.new(mode, image.size), max(1, BAND // image.width)
     for top in range(0, image.height, rows):
         colours = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
@@ -149,13 +149,13 @@ def _on_white(image: Image.Image, mode: Literal["L", "RGB"]) -> Image.Image:
 RANGES = (255, 4095, 65535)
 """The largest values of 8, 12 and 16 bits."""
 OVERSHOOT, DARKEST = 1.05, 16
-"""Numbers up to the first are taken for [0, 1], which resampling may exceed a little; from the second, for 8 bits."""
+"""Pixels up to OVERSHOOT are taken to be in [0, 1], which resampling may exceed a little; from DARKEST on, 8 bits."""
 
 
 def _narrowed(wide: np.ndarray) -> np.ndarray:
-    """Greys of more than 8 bits as uint8: by 1, 255, 4095 or 65535, the first that holds them all."""
+    """Grey values of more than 8 bits as uint8, divided by the first of 1, 255, 4095 and 65535 that none exceeds."""
     low, high = float(wide.min(initial=0)), float(wide.max(initial=0))
-    if not math.isfinite(high - low):  # of a NaN, both are NaN
+    if not math.isfinite(high - low):  # with a NaN, both are NaN
         raise DataError("holds NaN or infinite pixels")
     unit = wide.dtype.kind == "f" and high <= OVERSHOOT
     top = 1 if unit else next((each for each in RANGES if high <= each), None)

@@ -1,4 +1,4 @@
-"""Fetch a file over HTTP: resume what is there, verify the checksum, try the next mirror when one fails."""
+"""Download a file over HTTP: resume partial downloads, verify the checksum, and try the next mirror if one fails."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BLOCK = 1 << 16
 ATTEMPTS = 3
 MAX_BYTES = 1 << 30
 SLOWEST = 1024
-"""Bytes per second, over the time of a timeout, below which a mirror is given up."""
+"""A mirror is abandoned if it is slower than this many bytes per second for the length of a timeout."""
 BUSY, LONGEST_WAIT = (429, 503), 60.0
-"""Answers after which a server may be asked again, and the longest wait that it can ask for, in seconds."""
+"""Status codes after which a server is tried again, and the longest delay that it may ask for, in seconds."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on the web: its name, the addresses that serve it, and the MD5 that its authors' copies have."""
+    """A file on the web: its name, the URLs that serve it, and the MD5 of the authors' copy."""
 
     name: str
     mirrors: tuple[str, ...]
@@ -36,22 +36,22 @@ class Remote:
 
 
 class MirrorError(Exception):
-    """One mirror failed: the reason in words, and whether the bytes received so far are useless."""
+    """One mirror failed: the reason, and whether the bytes received so far are useless."""
 
     def __init__(self, reason: str, spoiled: bool = False, again_in: float | None = None) -> None:
         super().__init__(reason)
         self.spoiled = spoiled
         self.again_in = again_in
-        """Seconds after which the server asks to be tried again."""
+        """Seconds after which the server asked to be tried again."""
 
 
 def fetch(
     remote: Remote, folder: Path, mirrors: Sequence[str] = (), timeout: float = 30.0, progress: bool = False
 ) -> Path:
-    """The file in `folder`, complete and with the right checksum; an unfinished transfer is kept for the next time.
+    """The file in `folder`, complete and with the right checksum; a partial download is kept for the next attempt.
 
-    `mirrors` are addresses of folders that are tried before the file's own. `timeout` bounds each wait, in
-    seconds; a mirror that sends next to nothing for that long is given up.
+    `mirrors` are URLs of folders that are tried before the file's own URLs. `timeout` limits each wait, in
+    seconds; a mirror that sends next to nothing for that long is abandoned.
     """
     target = folder / remote.name
     if target.exists() and file_digest(target, "md5") == remote.md5:
@@ -65,13 +65,13 @@ def fetch(
         except MirrorError as error:
             reasons.append(f"{url}: {error}")
     raise DataError(
-        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (what was received is kept), or "
+        f"{remote.name} could not be downloaded. {'; '.join(reasons)}. Try again later (the download resumes), or "
         f"get the file in another way and pass it with --from."
     )
 
 
 def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: bool) -> Path:
-    """All of one mirror's attempts; the partial file when its checksum is right."""
+    """All attempts at one mirror; returns the partial file once its checksum is right."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"{remote.name}.part"
     failure = MirrorError("no answer")
@@ -86,14 +86,14 @@ def transfer(url: str, remote: Remote, folder: Path, timeout: float, progress: b
             if error.errno in FULL:
                 part.unlink(missing_ok=True)
             raise
-        if part.exists() and file_digest(part, "md5") == remote.md5:  # even where the server promised another length
+        if part.exists() and file_digest(part, "md5") == remote.md5:  # even if the server announced another length
             return part
         if failure.spoiled:
             part.unlink(missing_ok=True)
         if failure.again_in is not None:
             time.sleep(min(failure.again_in, LONGEST_WAIT))
         elif size_of(part) <= had and not (failure.spoiled and had):
-            break  # nothing gained, and no doubtful beginning to blame for it
+            break  # no progress, and no wrong beginning to explain it
     raise failure
 
 
@@ -103,7 +103,7 @@ def size_of(path: Path) -> int:
 
 
 def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> None:
-    """Append to `part` what the server sends from byte `had` on, or start again if it cannot resume."""
+    """Append the server's data from byte `had` on to `part`, or start over if the server cannot resume."""
     with connect(url, had, timeout) as response:
         start = resumed_at(response, had)
         total = promised(response, start)
@@ -127,7 +127,7 @@ def receive(url: str, part: Path, had: int, timeout: float, progress: bool) -> N
                 file.flush()
                 if (elapsed := time.monotonic() - clock) > timeout:
                     if received - mark < SLOWEST * elapsed:
-                        raise MirrorError(f"the transfer crawls: {received - mark} bytes in {elapsed:.0f} seconds")
+                        raise MirrorError(f"the transfer is too slow: {received - mark} bytes in {elapsed:.0f} seconds")
                     clock, mark = time.monotonic(), received
                 block = next_block(response, received)
     if total is not None and received < total:
@@ -157,7 +157,7 @@ def connect(url: str, had: int, timeout: float) -> Any:
 
 
 def next_block(response: Any, received: int) -> bytes:
-    """The next bytes of the body; what the network does wrong is the mirror's failure, not the disk's."""
+    """The next bytes of the body; network errors are reported as failures of the mirror."""
     try:
         block: bytes = response.read1(BLOCK)
         return block
@@ -168,7 +168,7 @@ def next_block(response: Any, received: int) -> bytes:
 
 
 def resumed_at(response: Any, had: int) -> int:
-    """The byte at which the response begins: `had` if the server resumes, 0 if it sends all again."""
+    """The byte at which the response begins: `had` if the server resumes, 0 if it sends everything again."""
     if response.status == 200:
         return 0
     content_range = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))

@@ -1,6 +1,6 @@
-"""`load`: a name or a path in, a benchmark with disjoint train, val and test classes out.
+"""`load` turns a name or a path into a benchmark with disjoint train, val and test classes.
 
-The module is not called load because `handful.data.load` is the function.
+The module is not called load, because `handful.data.load` is the function.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def load(
     seed: int = 0,
     grey: bool = False,
 ) -> Benchmark:
-    """The benchmark called `name`, or the folder of class folders at the path `name`.
+    """Load the benchmark called `name`, or the folder of class folders at the path `name`.
 
-    `split` picks one of a benchmark's official class splits ("vinyals" or "lake" for omniglot); for a folder it says
-    how many classes train, val and test get, in counts or fractions such as "64/16/20", assigned by `seed`. A folder's
-    images are cropped to `size` pixels per side (84 by default) and packed on first use. `root` is the folder of
-    packed data sets: by default HANDFUL_DATA, or the user's cache folder.
+    `split` chooses one of a benchmark's official class splits ("vinyals" or "lake" for omniglot). For a folder it gives
+    the number of classes for train, val and test as counts or fractions such as "64/16/20", assigned by `seed`. A
+    folder's images are cropped to `size` pixels per side (84 by default) and packed on first use. `root` is the folder
+    of packed data sets: by default HANDFUL_DATA, or the user's cache folder.
     """
     name, folder = str(name), data_root(root)
     if name == DRAWN:
         if split is not None:
-            raise InvalidOptionError(f"'glyphs' has one class split only, but split = '{split}' was asked for.")
+            raise InvalidOptionError(f"'glyphs' has only one class split, but got split = '{split}'.")
         from handful.data.sources.glyphs import load_glyphs
 
         return load_glyphs(folder)
@@ -52,18 +52,18 @@ def load(
 
 
 def sized(benchmark: Benchmark, size: int | None) -> Benchmark:
-    """The benchmark, if its images have the size that was asked for."""
+    """The benchmark, if its images have the requested size."""
     _, height, width = benchmark.train.image_shape
     if size is not None and (height, width) != (size, size):
         raise InvalidOptionError(
-            f"'{benchmark.name}' is packed at {height} x {width} pixels, but size = {size} was asked for. "
-            f"Only folders can be loaded in a size of your choice."
+            f"'{benchmark.name}' is packed at {height} x {width} pixels, but got size = {size}. "
+            f"Only your own folders can be loaded in any size."
         )
     return benchmark
 
 
 def load_folder(path: Path, root: Path, split: str | None, size: int | None, seed: int, grey: bool) -> Benchmark:
-    """A folder of your own, packed below `root` under a name that changes with its files and with the options."""
+    """Your own folder, packed in `root` under a name that depends on its files and the options."""
     options = FolderOptions(size=FolderOptions.size if size is None else size, grey=grey, split=split, seed=seed)
     path = path.resolve()
     stem = folder_stem(path, options)
@@ -83,27 +83,27 @@ def load_folder(path: Path, root: Path, split: str | None, size: int | None, see
 
 
 def folder_stem(path: Path, options: FolderOptions) -> str:
-    """How the stores of a folder of your own begin."""
+    """The beginning of the store names of this folder."""
     return f"folder-{hashlib.sha256(repr((str(path), astuple(options))).encode()).hexdigest()[:12]}"
 
 
 def load_recorded(name: str, split: str | None = None, root: str | Path | None = None) -> Benchmark:
-    """The benchmark that a run's recipe names; a folder only if it was packed on this machine before.
+    """The benchmark that a run's recipe names; a folder only if it has been packed on this machine before.
 
-    A recipe may come from somebody else, and must not make us read any folder of this disk.
+    A recipe may come from someone else, so it must not make us read arbitrary folders.
     """
     path, folder = expanded(name), data_root(root)
     own = name not in (DRAWN, *SOURCES) and not store_path(folder, Path(name).name).is_file() and path.is_dir()
     if own and not any(folder.glob(f"{folder_stem(path.resolve(), FolderOptions(split=split))}-*{SUFFIX}")):
         raise DataError(
             f"The run was trained on the folder {path}, which has not been used on this machine. "
-            f"If you know what it holds, name it with --data, or pack it: handful data add NAME --from {path}."
+            f"If you trust it, give it with --data, or pack it: handful data add NAME --from {path}."
         )
     return load(name, split, root)
 
 
 def found_store(name: str, root: Path) -> Path:
-    """The file of a packed data set, which must exist."""
+    """The file of a packed data set; raises if it does not exist."""
     path = store_path(root, name)
     if Path(name).name != name or not path.is_file():
         raise absent(name, root)
@@ -111,11 +111,11 @@ def found_store(name: str, root: Path) -> Path:
 
 
 def absent(name: str, root: Path) -> DataError:
-    """Why there is no data set `name`, and what to type to get it."""
+    """The error for a missing data set `name`, with the command to get it."""
     if name in SOURCES:
         return DataError(f"'{name}' is not in {root} yet. Get it with: {SOURCES[name].how}.")
     packed = sorted(path.name.removesuffix(SUFFIX) for path in root.glob(f"*{SUFFIX}"))
     known = ", ".join(dict.fromkeys([DRAWN, *SOURCES, *packed]))
     return DataError(
-        f"There is no data set '{name}'. Known: {known}; or give the path of a folder with one subfolder per class."
+        f"There is no data set '{name}'. Choose one of {known}, or give the path of a folder of class folders."
     )

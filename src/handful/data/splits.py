@@ -1,4 +1,4 @@
-"""Class splits: the official ones, read from the lists that come with the package, and cuts of your own classes."""
+"""Class splits: the official ones, read from lists in the package, and random splits of your own classes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from handful.errors import InvalidOptionError, NotEnoughClassesError
 
 PARTS = ("train", "val", "test")
 DEFAULT = "0.64/0.16/0.2"
-"""How a folder without a split of its own is cut."""
+"""The split of a folder that does not come with one."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a list: the part of the split, a class or family of classes, and details about it."""
+    """One line of a list: train, val or test, a class or family of classes, and details about it."""
 
     part: str
     name: str
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def bits(self) -> list[int]:
-        """The numbers, from 1, of the bits that are set in a detail that is a bit map."""
+        """The positions, counted from 1, of the bits that are set in a detail that is a bit map."""
         bitmap = base64.b64decode(self.detail)
         return [8 * at + bit + 1 for at, byte in enumerate(bitmap) for bit in range(8) if byte & (128 >> bit)]
 
@@ -67,7 +67,7 @@ def split_sizes(split: str, n_classes: int) -> tuple[int, int, int]:
         numbers = []
     if len(numbers) != len(PARTS) or min(numbers) < 0 or not sum(numbers) < float("inf"):
         raise InvalidOptionError(
-            f"A split is three counts or fractions for train/val/test, such as 64/16/20 or {DEFAULT}, "
+            f"A split must be three counts or fractions for train/val/test, such as 64/16/20 or {DEFAULT}, "
             f"but got '{split}'."
         )
     if "." in split or "%" in split:
@@ -82,7 +82,7 @@ def split_sizes(split: str, n_classes: int) -> tuple[int, int, int]:
 
 
 def fraction_sizes(fractions: Sequence[float], whole: float, n_classes: int, split: str) -> tuple[int, int, int]:
-    """Class counts by the largest remainder; a part with a fraction above 0 gets at least one class."""
+    """Class counts by the largest-remainder method; a part with a fraction above 0 gets at least one class."""
     if abs(sum(fractions) - whole) > 1e-6 * whole:
         raise InvalidOptionError(
             f"The fractions of a split must sum to {whole:g}, but {split} sums to {sum(fractions):g}."
@@ -104,7 +104,7 @@ def fraction_sizes(fractions: Sequence[float], whole: float, n_classes: int, spl
 
 
 def shuffled(names: Sequence[str], seed: int) -> list[str]:
-    """The names in an order that depends on the seed and on each name alone, on every machine and version."""
+    """The names in a random order that depends only on the seed and the names, on every machine and version."""
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
 
 

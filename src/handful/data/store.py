@@ -1,7 +1,7 @@
-"""The packed store: one file that holds a data set's images as raw pixels behind a small header, read by memory map.
+"""The packed store: one memory-mapped file with a small header and all images of a data set as raw pixels.
 
-The file begins with a fixed prefix (a magic, the header's length and checksum), then the header as JSON, then, at the
-next multiple of 4096 bytes, the pixels: uint8 (n, height, width, channels), grouped by class.
+The file begins with a fixed prefix (magic bytes, the header's length and checksum), then the header as JSON, then, at
+the next multiple of 4096 bytes, the pixels: uint8 (n, height, width, channels), grouped by class.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Scheme = Mapping[str, Ranges]
 
 @dataclass(frozen=True)
 class Header:
-    """What a store holds. `content` is the SHA-256 of all that an episode can see: classes, splits and pixels."""
+    """What a store holds. `content` is the SHA-256 of everything that affects episodes: classes, splits and pixels."""
 
     name: str
     classes: tuple[str, ...]
@@ -59,7 +59,7 @@ class Header:
 
     @property
     def n_images(self) -> int:
-        """The number of images of all classes."""
+        """The total number of images."""
         return sum(self.counts)
 
     @property
@@ -68,7 +68,7 @@ class Header:
         return prod(self.shape)
 
     def check(self) -> None:
-        """Refuse a header that cannot be true, before any number in it is used as a size."""
+        """Raise if the header is inconsistent, before any number in it is used as a size."""
         if not (len(self.classes) == len(self.counts) == len(set(self.classes)) > 0 and min(self.counts) > 0):
             raise ValueError("its classes and counts do not match")
         if not all(1 <= size <= LARGEST for size in self.shape) or self.shape[2] not in (1, 3):
@@ -85,7 +85,7 @@ class Header:
                 raise ValueError("its class splits name a class twice")
 
     def hasher(self) -> Any:
-        """A SHA-256 of all of the header except its origin, to be updated with the pixels."""
+        """A SHA-256 over the header except its origin, to be updated with the pixels."""
         seen = asdict(replace(self, content=UNHASHED, source="", name=""))
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode())
 
@@ -97,12 +97,12 @@ class Header:
 
 
 def store_path(root: Path, name: str) -> Path:
-    """The file of the data set `name` below `root`."""
+    """The file of the data set `name` in `root`."""
     return root / f"{name}{SUFFIX}"
 
 
 def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progress: bool = False) -> Header:
-    """Write chunks (k, height, width, channels) in the header's order; the store appears whole or not at all."""
+    """Write chunks (k, height, width, channels) in the header's order, completely or not at all."""
     hasher, written = header.hasher(), 0
     with (
         write_errors(path),
@@ -113,14 +113,16 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
         file.write(header.encoded())
         for chunk in chunks:
             if chunk.dtype != np.uint8 or chunk.shape[1:] != tuple(header.shape):
-                raise DataError(f"A store of {header.shape} uint8 images was given {chunk.dtype} {chunk.shape[1:]}.")
+                raise DataError(
+                    f"The store expects uint8 images {header.shape}, but got {chunk.dtype} {chunk.shape[1:]}."
+                )
             pixels = np.ascontiguousarray(chunk).data
             hasher.update(pixels)
             file.write(pixels)
             written += len(chunk)
             bar.update(len(chunk))
         if written != header.n_images:
-            raise DataError(f"'{header.name}' should have {header.n_images} images, but {written} were given.")
+            raise DataError(f"'{header.name}' should have {header.n_images} images, but got {written}.")
         complete = replace(header, content=hasher.hexdigest())
         file.seek(0)
         file.write(complete.encoded())
@@ -129,9 +131,9 @@ def write_store(path: Path, header: Header, chunks: Iterable[np.ndarray], progre
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BinaryIO, Header, int]]:
-    """An open store, its header and the offset of its pixels; damage that the sizes or the checksum show is refused.
+    """An open store, its header and the offset of its pixels; raises if its size or checksum shows damage.
 
-    Whoever reads on in the same file sees one version, whatever takes its place meanwhile.
+    Reading everything from the one open file gives a consistent version, even if the file is replaced meanwhile.
     """
     try:
         with open_regular(path) as file:
@@ -173,7 +175,7 @@ def parse_header(file: BinaryIO, path: Path) -> tuple[Header, int]:
 
 
 def remedy(path: Path) -> str:
-    """The commands that make a damaged store again."""
+    """How to recreate a damaged store."""
     name = path.name.removesuffix(SUFFIX)
     return f"Remove it with `handful data remove {name}` and add it again with `handful data add {name}`."
 
@@ -193,7 +195,7 @@ def check_store(path: Path, progress: bool = False) -> Header:
 
 
 def open_table(path: Path) -> tuple[Header, ImageTable]:
-    """The store as an image table whose images are a view of the memory map; no pixel is read."""
+    """The store as an image table that views the memory map; no pixels are read."""
     import torch
 
     from handful.data.table import ImageTable
@@ -206,7 +208,7 @@ def open_table(path: Path) -> tuple[Header, ImageTable]:
 
 
 def open_benchmark(path: Path, split: str | None = None) -> Benchmark:
-    """The store cut by one of its class splits, the first by default."""
+    """The store divided by one of its class splits, the first by default."""
     from handful.data.table import Benchmark, ClassDataset
 
     header, table = open_table(path)

@@ -12,12 +12,12 @@ from torch import Tensor
 from handful.errors import DataError, ShapeError
 
 CONVERT_BYTES = 2 * 2**20
-"""Pixels are converted to floats in blocks of this size, which are still in the processor's cache when divided."""
+"""Pixels are converted to floats in blocks of this size, which stay in the CPU cache until they are divided."""
 
 
 @dataclass(frozen=True)
 class ImageTable:
-    """Every image of a source as one uint8 tensor in which the images of a class are adjacent.
+    """All images of a source as one uint8 tensor in which the images of a class are adjacent.
 
     `images` has the logical shape (n, channels, height, width) and channels-last memory, so that gathered rows suit
     convolutions. It may be a memory map: nothing here copies it. `groups` names, for each class, the
@@ -37,12 +37,12 @@ class ImageTable:
             )
         if len(self.counts) != len(self.classes) or sum(self.counts) != len(self.images):
             raise ShapeError(
-                f"{len(self.classes)} classes, {len(self.counts)} counts that sum to {sum(self.counts)} and "
-                f"{len(self.images)} images do not match."
+                f"Classes, counts and images do not match: {len(self.classes)} classes, {len(self.counts)} counts "
+                f"that sum to {sum(self.counts)}, {len(self.images)} images."
             )
         if len(set(self.classes)) != len(self.classes):
             twice = sorted({name for name in self.classes if self.classes.count(name) > 1})
-            raise DataError(f"Class names must be unique, but these occur twice: {', '.join(twice[:5])}.")
+            raise DataError(f"Class names must be unique, but these occur more than once: {', '.join(twice[:5])}.")
         if self.groups is not None and len(self.groups) != len(self.classes):
             raise ShapeError(f"{len(self.classes)} classes but {len(self.groups)} group names.")
 
@@ -83,7 +83,7 @@ class ClassDataset:
 
     @cached_property
     def groups(self) -> tuple[str, ...] | None:
-        """The family of each class, where the source has families."""
+        """The family of each class, if the source has families."""
         return None if self.table.groups is None else tuple(self.table.groups[member] for member in self.members)
 
     @cached_property
@@ -93,7 +93,7 @@ class ClassDataset:
 
     @cached_property
     def starts(self) -> Tensor:
-        """The row of the table at which each class begins."""
+        """The row of the table where each class begins."""
         ends = torch.tensor(self.table.counts).cumsum(0)
         return (ends - torch.tensor(self.table.counts))[list(self.members)]
 
@@ -107,7 +107,7 @@ class ClassDataset:
 
     @cached_property
     def images(self) -> Tensor:
-        """The images of this split, uint8 (n, channels, height, width), grouped by class; a view where it can be."""
+        """The images of this split, uint8 (n, channels, height, width), grouped by class; a view if possible."""
         first, n = int(self.rows[0]), len(self.rows)
         if torch.equal(self.rows, torch.arange(first, first + n)):
             return self.table.images[first : first + n]
@@ -120,11 +120,11 @@ class ClassDataset:
         return channels, height, width
 
     def gather(self, rows: Tensor) -> Tensor:
-        """The table's images at `rows`, uint8 (..., channels, height, width), in channels-last memory, by one copy."""
+        """The table's images at `rows`, uint8 (..., channels, height, width), copied once to channels-last memory."""
         return self._shaped(self._picked(rows), rows)
 
     def inputs(self, rows: Tensor, device: torch.device | None = None) -> Tensor:
-        """What an embedding takes: the table's images at `rows` as float32 in [0, 1], in channels-last memory."""
+        """The embedding's inputs: the table's images at `rows` as float32 in [0, 1], in channels-last memory."""
         return self._shaped(unit_floats(self._picked(rows).to(device)), rows)
 
     def _picked(self, rows: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class ClassDataset:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A data set cut into meta-training, meta-validation and meta-test classes that are disjoint."""
+    """A data set divided into disjoint meta-training, meta-validation and meta-test classes."""
 
     name: str
     train: ClassDataset
@@ -159,14 +159,14 @@ class Benchmark:
 
 
 def _images_of(n: int, table: ImageTable) -> str:
-    """A number of images and their shape, in words."""
+    """The number and shape of images as text."""
     _, channels, height, width = table.images.shape
     colour = {1: "grey", 3: "colour"}.get(channels, f"{channels} channels")
     return f"{n:,} images of {height} x {width} {colour}"
 
 
 def unit_floats(images: Tensor) -> Tensor:
-    """Images as float32 in [0, 1]: uint8 is divided by 255, floats are taken as they are."""
+    """Images as float32 in [0, 1]: uint8 is divided by 255, floats are not changed."""
     if images.dtype != torch.uint8:
         return images.to(torch.float32)
     done = torch.empty_like(images, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Embeddings phi(.; omega): networks from images to feature vectors; any `nn.Module` of yours works too."""
+"""Embeddings phi(.; omega): networks from images to feature vectors. Any other `nn.Module` works too."""
 
 from handful.embeddings.conv4 import Conv4, conv4
 from handful.embeddings.registry import build_embedding

@@ -1,7 +1,6 @@
 """Networks by name from other packages: `timm:NAME`, `hf:NAME`, `open_clip:NAME/WEIGHTS` and `onnx:FILE`.
 
-Each comes with the image size, mean and deviation that its package states. Weights are downloaded by the package, into
-its own cache.
+The package provides the image size, mean and standard deviation, and downloads the weights into its own cache.
 """
 
 from __future__ import annotations
@@ -25,44 +24,44 @@ from handful.errors import DataError, HandfulError, InvalidOptionError
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 USUAL_SIDE = 224
 MOST_ONNX = 2048 * MEGABYTE
-"""Protocol buffers cannot be larger."""
+"""The size limit of protocol buffers."""
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network, what it expects of images, and its full name, which gives the same network in another process."""
+    """A network, its preprocessing, and its full name, from which another process can load the same network."""
 
     network: Callable[[Tensor], Any]
     preprocessing: Preprocessing
     name: str
     digest: str = ""
-    """Identifies the weights where the network is no `nn.Module`."""
+    """Identifies the weights if the network is not an `nn.Module`."""
 
 
 def is_backbone(name: str) -> bool:
-    """Whether this names a network of another package."""
+    """Whether this is the name of a network in another package."""
     return name.partition(":")[0] in _PACKAGES and ":" in name
 
 
 def backbone(name: str) -> Backbone:
-    """The network that `PACKAGE:NAME` stands for; an error says what to install or what is wrong with the name."""
+    """The network called `PACKAGE:NAME`; errors say what to install or what is wrong with the name."""
     package, _, which = name.partition(":")
     if not which:
-        raise InvalidOptionError(f"{package}: needs the name of a model after the colon.")
+        raise InvalidOptionError(f"The embedding {package}: needs the name of a model after the colon.")
     module, install, build = _PACKAGES[package]
     if find_spec(module) is None:
-        raise DataError(f"The embedding {name} needs the package {module}. Type pip install {install}.")
+        raise DataError(f"The embedding {name} needs the package {module}. Install it: pip install {install}.")
     try:
         return build(which)
     except HandfulError:
         raise
     except Exception as error:  # a download, an unknown name, a missing dependency: each package has its own errors
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{module} cannot give the embedding {name}: {first}") from error
+        raise DataError(f"{module} cannot load the embedding {name}: {first}") from error
 
 
 class Output(nn.Module):
-    """A network of which one method or one part of the output is the features."""
+    """Takes the features from one method, or one part of the output, of a network."""
 
     def __init__(self, network: nn.Module, method: str = "") -> None:
         super().__init__()
@@ -70,7 +69,7 @@ class Output(nn.Module):
         self.method = method
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, e), or tokens (n, t, e) where the network does not pool them."""
+        """Features (n, e), or tokens (n, t, e) if the network does not pool them."""
         if self.method == "encode_image":
             return cast("Tensor", self.network.encode_image(images))  # type: ignore[operator]
         compute = getattr(self.network, self.method) if self.method else self.network
@@ -106,8 +105,8 @@ def _open_clip(name: str) -> Backbone:
     if not weights and not name.startswith("hf-hub:"):
         known = [tag for model, tag in open_clip.list_pretrained() if model == which]
         raise InvalidOptionError(
-            f"Name the weights too: open_clip:{which}/WEIGHTS. "
-            + (f"There are {', '.join(known[:8])}." if known else f"open_clip has no weights for {which}.")
+            f"Name the weights as well: open_clip:{which}/WEIGHTS. "
+            + (f"Known weights: {', '.join(known[:8])}." if known else f"open_clip has no weights for {which}.")
         )
     hub = name.startswith("hf-hub:")
     model = open_clip.create_model(name if hub else which, pretrained=None if hub else weights)
@@ -117,9 +116,9 @@ def _open_clip(name: str) -> Backbone:
 
 
 def _onnx(name: str) -> Backbone:
-    """A graph from images to features; `?size=224&mean=0.5&std=0.25&fit=squash` after the file states what it expects.
+    """An ONNX graph from images to features; `?size=224&mean=0.5&std=0.25&fit=squash` sets the preprocessing.
 
-    Without that, images have the size of the graph's input, or 224, and ImageNet's mean and deviation.
+    By default images have the size of the graph's input, or 224, and ImageNet's mean and standard deviation.
     """
     file, _, query = name.partition("?")
     path = Path(file).expanduser().absolute()
@@ -133,7 +132,7 @@ def _onnx(name: str) -> Backbone:
     shape = network.input_shape
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise InvalidOptionError(
-            f"{path} takes {shape}; expected images (n, channels, height, width), channels 1 or 3."
+            f"The input of {path} has shape {shape}, but must be (n, channels, height, width) with 1 or 3 channels."
         )
     options = _stated(query, path)
     declared = shape[2] if isinstance(shape[2], int) else USUAL_SIDE
@@ -154,8 +153,7 @@ def _stated(query: str, path: Path) -> Mapping[str, str]:
     unknown = set(options) - {"size", "mean", "std", "fit"}
     if unknown or (query and not options) or not options.get("size", "1").isdecimal():
         raise InvalidOptionError(
-            f"What {path} expects of images is stated as ?size=224&mean=0.5,0.5,0.5&std=0.25&fit=crop, but got "
-            f"'?{query}'."
+            f"Give the preprocessing of {path} as ?size=224&mean=0.5,0.5,0.5&std=0.25&fit=crop, but got '?{query}'."
         )
     return options
 
@@ -177,7 +175,7 @@ def _preprocessing(
 
 
 def _side(size: Any) -> int:
-    """One side of a square size, in any of the ways that configurations write it."""
+    """The side of a square size, in any notation that configurations use."""
     if isinstance(size, Mapping):
         size = size.get("height") or size.get("shortest_edge") or USUAL_SIDE
     if isinstance(size, list | tuple):
@@ -191,5 +189,5 @@ _PACKAGES: dict[str, tuple[str, str, Callable[[str], Backbone]]] = {
     "open_clip": ("open_clip", "open_clip_torch", _open_clip),
     "onnx": ("onnxruntime", "onnxruntime", _onnx),
 }
-"""The module of each package, what to install for it, and how its networks are made."""
+"""The module of each package, what to install for it, and the function that loads its networks."""
 PACKAGES = tuple(_PACKAGES)

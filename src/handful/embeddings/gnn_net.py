@@ -80,7 +80,7 @@ class CharacterNet(nn.Module):
 
 
 def gnn_net(channels: int = 3, side: int = 84) -> nn.Module:
-    """The original's network for images of this kind: one channel means Omniglot."""
+    """The original network for images with this many channels; one channel means Omniglot."""
     return CharacterNet(channels, side) if channels == 1 else GNNNet(channels, side)
 
 

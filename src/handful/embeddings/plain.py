@@ -1,7 +1,7 @@
-"""The four-block networks of the methods that the paper compares with: ReLU, and nothing but block 4's features.
+"""The four-block networks of the methods that the paper compares with: ReLU, and only the features of block 4.
 
 All go back to Vinyals et al. (2016, section 4.1). They differ from the paper's own network (`conv4`) in the activation,
-in the stride of the last pooling, and in what they pass on.
+the stride of the last pooling, and the blocks whose features they return.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PLAIN: dict[PlainName, int] = {
 """Filters of each convolution, by name."""
 
 MAML_EPS = 1e-3
-"""The default of TensorFlow's `contrib.layers.batch_norm`, which also has no scale unless asked."""
+"""The default of TensorFlow's `contrib.layers.batch_norm`, which by default also has no scale."""
 
 
 class Plain(nn.Module):
     """Four blocks of 3x3 convolution, norm, ReLU and 2x2 max-pool of stride 2; block 4 is flattened.
 
-    With `strided`, convolutions of stride 2 take the place of pooling and the last map is averaged over its positions.
-    `eps` is batch norm's; without `scaled` it only shifts. `xavier` starts the convolutions as TensorFlow does.
-    `dropout` follows the last two blocks, as in `Conv4`.
+    With `strided`, convolutions of stride 2 replace pooling, and the last map is averaged over its positions. `eps` is
+    that of batch norm; without `scaled`, batch norm only shifts. `xavier` initialises the convolutions as TensorFlow
+    does. `dropout` follows the last two blocks, as in `Conv4`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Plain(nn.Module):
 
 
 def plain(name: PlainName, channels: int = 3, norm: Norm = "batch", dropout: float = 0.0) -> Plain:
-    """The network of a baseline's original by name."""
+    """The original network of a baseline, by name."""
     width = PLAIN[name]
     if name.startswith("plain-"):
         return Plain(channels, width, norm=norm, dropout=dropout)
@@ -89,10 +89,10 @@ def plain(name: PlainName, channels: int = 3, norm: Norm = "batch", dropout: flo
 
 
 class _SamePad(nn.Module):
-    """Zeros around a map so that a 3x3 convolution of stride 2 gives half its size, rounded up, as TensorFlow pads."""
+    """Pads with zeros as TensorFlow does, so that a 3x3 convolution of stride 2 halves the size, rounded up."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """(n, channels, height, width) -> larger by 1 in each even direction, at its end, and by 2 in an odd one."""
+        """Pad maps (n, channels, height, width): by 1 at the end of an even side, by 1 on both ends of an odd side."""
         height, width = maps.shape[-2:]
         return nn.functional.pad(maps, (width % 2, 1, height % 2, 1))
 

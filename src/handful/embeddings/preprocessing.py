@@ -1,4 +1,4 @@
-"""How pixels are prepared for an embedding, as plain values that a file can hold."""
+"""How images are prepared for an embedding, as plain values that can be stored in a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from handful.errors import CheckpointError, InvalidOptionError
 class Preprocessing:
     """Size, channels and fit of the images; `mean` and `std` shift and scale pixels in [0, 1].
 
-    With `bright_ink`, an image whose border is bright is inverted, so that drawings are bright on black whatever they
-    were drawn on.
+    With `bright_ink`, an image with a bright border is inverted, so that all drawings are bright on black.
     """
 
     height: int = 224
@@ -33,7 +32,9 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if not (1 <= self.height <= 4096 and 1 <= self.width <= 4096):
-            raise InvalidOptionError(f"Images are at most 4096 pixels a side, but got {self.height}x{self.width}.")
+            raise InvalidOptionError(
+                f"Images may have at most 4096 pixels per side, but got {self.height}x{self.width}."
+            )
         if self.channels not in (1, 3) or self.fit not in ("crop", "squash"):
             raise InvalidOptionError(
                 f"channels must be 1 or 3 and fit 'crop' or 'squash', but got {self.channels!r}, {self.fit!r}."
@@ -46,18 +47,18 @@ class Preprocessing:
 
     @property
     def decoding(self) -> Decoding:
-        """What the image decoder needs to know."""
+        """The settings for the image decoder."""
         return Decoding(self.height, self.width, self.channels, self.fit)
 
     def oriented(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Pixels (h, w, c) with ink brighter than paper, if that is wanted."""
+        """Pixels (h, w, c), inverted if `bright_ink` is set and the border is bright."""
         if not self.bright_ink:
             return pixels
         border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
         return 255 - pixels if border.mean() > 127.5 else pixels
 
     def tensor(self, pixels: NDArray[np.uint8]) -> Tensor:
-        """Pixels (n, h, w, c) as the network wants them: float (n, c, h, w), in channels-last memory."""
+        """Pixels (n, h, w, c) as network inputs: float (n, c, h, w) in channels-last memory."""
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div(255)
         if self.mean:
             images = images - torch.tensor(self.mean)[:, None, None]
@@ -66,12 +67,12 @@ class Preprocessing:
         return images
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The values for a JSON file."""
         return asdict(self)
 
 
 def preprocessing_from_json(values: Mapping[str, Any]) -> Preprocessing:
-    """What `as_json` gave."""
+    """The preprocessing that `as_json` returned."""
     try:
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()

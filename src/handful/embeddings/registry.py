@@ -1,4 +1,4 @@
-"""Embeddings by name, for recipes and the command line: the only list of them."""
+"""The registry of embeddings, for recipes and the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handful.errors import InvalidOptionError
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a recipe says of its embedding. Networks refuse what they cannot follow, or have one way only."""
+    """What a recipe says about its embedding. Networks raise an error for settings that they do not support."""
 
     channels: int
     norm: Norm
@@ -26,7 +26,7 @@ class Wanted:
     concatenate: bool
     shrink: bool
     side: int
-    """Height and width of the images, for networks that depend on it."""
+    """Height and width of the images, for networks that depend on them."""
 
 
 Build = Callable[[Wanted], nn.Module]
@@ -41,7 +41,7 @@ def build_embedding(
     shrink: bool = True,
     side: int = 84,
 ) -> nn.Module:
-    """The paper's convolutional network by its width, or another by its name; only the paper's has two outputs."""
+    """The paper's network by its width, or another one by name; `concatenate` and `shrink` only apply to the former."""
     if name not in EMBEDDINGS:
         raise InvalidOptionError(f"There is no embedding '{name}'. Choose one of {', '.join(EMBEDDINGS)}.")
     return EMBEDDINGS[name](Wanted(channels, norm, dropout, concatenate, shrink, side))
@@ -56,13 +56,15 @@ def _plain(name: str) -> Build:
 
 
 def _with_batch_norm(name: str, build: Build, own_dropout: bool = False) -> tuple[str, Build]:
-    """A network that has batch norm only, and perhaps the dropout of its original only."""
+    """Build a network that only supports batch norm, and possibly only its original dropout."""
 
     def checked(it: Wanted) -> nn.Module:
         if it.norm != "batch":
-            raise InvalidOptionError(f"{name} comes with batch norm only, but got norm = '{it.norm}'.")
+            raise InvalidOptionError(f"{name} only supports batch norm, but got norm = '{it.norm}'.")
         if own_dropout and it.dropout:
-            raise InvalidOptionError(f"{name} comes with the dropout of its original, but got dropout = {it.dropout}.")
+            raise InvalidOptionError(
+                f"{name} has its original dropout, which cannot be changed, but got dropout = {it.dropout}."
+            )
         return build(it)
 
     return name, checked
@@ -71,7 +73,7 @@ def _with_batch_norm(name: str, build: Build, own_dropout: bool = False) -> tupl
 class Reduced(nn.Module):
     """`embedding`, then a linear layer from `features` to `size`, then batch norm.
 
-    Batch norm takes away what all images have in common, which is most of what an untrained network sees; without it
+    Batch norm removes what all images have in common, which is most of an untrained network's output. Without it,
     learners that read labels as inputs spend thousands of episodes at chance before they begin to learn.
     """
 

@@ -15,10 +15,10 @@ WIDTH = 64
 
 
 class RelationEmbedding(nn.Module):
-    """Four blocks of 64 filters, batch norm and ReLU; the first two have no padding and are pooled, the others neither.
+    """Four blocks of 64 filters, batch norm and ReLU; the first two are pooled and have no padding, unlike the others.
 
     Maps are 19x19 at 84 pixels (miniImageNet), 5x5 at 28 (Omniglot), and 6x6 at 32, a size that the original does not
-    have.
+    use.
     """
 
     def __init__(self, channels: int = 3, width: int = WIDTH) -> None:
@@ -43,7 +43,7 @@ class RelationEmbedding(nn.Module):
 
 
 def start_as_original(network: nn.Module) -> None:
-    """The initial weights of the authors' code: convolutions by their fan-out, linear layers small with biases of 1."""
+    """Initialise weights as the authors' code does: convolutions by fan-out, linear layers small with biases of 1."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.normal_(module.weight, std=math.sqrt(2 / (math.prod(module.kernel_size) * module.out_channels)))

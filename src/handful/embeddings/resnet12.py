@@ -13,17 +13,17 @@ from handful.errors import InvalidOptionError, ShapeError
 WIDTHS = (64, 160, 320, 640)
 LEAK = 0.1
 ANNEALING = 40_000
-"""Training passes over which the share of dropped features rises from 0 to its final value."""
+"""Number of training passes in which the share of dropped features rises from 0 to its final value."""
 BLOCK_SIZE, SMALL_BLOCK_SIZE, SMALL_SIDE = 5, 2, 64
-"""Side of DropBlock's squares, and the side for images below 64 pixels (CIFAR), as in MetaOptNet's train.py."""
+"""Side of DropBlock's squares, and their side for images below 64 pixels (CIFAR), as in MetaOptNet's train.py."""
 
 
 class DropBlock(nn.Module):
-    """Drops squares of `size` x `size` positions of a feature map, each channel by itself (Ghiasi et al. 2018).
+    """Drops squares of `size` x `size` positions of a feature map, separately for each channel (Ghiasi et al. 2018).
 
-    Squares are drawn so that they would cover a share `rate` of all positions if they did not overlap, once the share
-    has risen linearly over `annealing` training passes (MetaOptNet's models/ResNet12_embedding.py). What remains is
-    scaled so that the sum is kept. In evaluation mode maps pass unchanged.
+    Squares would cover a share `rate` of all positions if they did not overlap; the share rises linearly to `rate` in
+    the first `annealing` training passes (MetaOptNet's models/ResNet12_embedding.py). The rest is scaled up so that the
+    sum stays the same. In evaluation mode maps are not changed.
     """
 
     passes: Tensor
@@ -40,13 +40,13 @@ class DropBlock(nn.Module):
         if not self.training or not self.rate:
             return maps
         self.passes += 1
-        # as a tensor: a number would have to wait for the device
+        # as a tensor, because reading a number would wait for the device
         rate = self.rate * (self.passes.float() / max(1, self.annealing)).clamp_max(1)
         kept = self._kept(maps, rate)
         return maps * kept * (kept.numel() / kept.sum().clamp_min(1))
 
     def _kept(self, maps: Tensor, rate: Tensor) -> Tensor:
-        """1 where a position stays, 0 in squares whose corners are drawn at random."""
+        """A mask that is 0 in squares with random corners, and 1 elsewhere."""
         size = min(self.size, *maps.shape[-2:])
         places = [extent - size + 1 for extent in maps.shape[-2:]]
         share = (rate * (math.prod(maps.shape[-2:]) / math.prod(places) / size**2)).clamp_max(1)
@@ -58,8 +58,9 @@ class DropBlock(nn.Module):
 class ResNet12(nn.Module):
     """64, 160, 320 and 640 channels; each block halves the map. Dropout after blocks 1 and 2, DropBlock after 3 and 4.
 
-    Without `pool` the last map is flattened (16,000 features at 84x84, for the ridge and SVM learners), with it, its
-    mean over positions is taken (640). `block_size` is 5 for miniImageNet and 2 for CIFAR (`block_size_for`).
+    Without `pool` the last map is flattened (16,000 features at 84x84, for the ridge and SVM learners); with it, the
+    map is averaged over its positions (640 features). `block_size` is 5 for miniImageNet and 2 for CIFAR
+    (`block_size_for`).
     """
 
     def __init__(
@@ -97,17 +98,17 @@ class ResNet12(nn.Module):
         return maps.mean((-2, -1)) if self.pool else maps.flatten(1)
 
     def feature_maps(self) -> nn.Sequential:
-        """The same blocks for learners that compare feature maps: nothing pooled or flattened at the end."""
+        """Feature maps for learners that compare them: the same blocks, not pooled or flattened at the end."""
         return self.blocks
 
 
 def block_size_for(side: int) -> int:
-    """The side of DropBlock's squares for images of this side: the last maps of small images are 2x2."""
+    """The side of DropBlock's squares for images of this side; the last maps of small images are only 2x2."""
     return SMALL_BLOCK_SIZE if side < SMALL_SIDE else BLOCK_SIZE
 
 
 class _Block(nn.Module):
-    """Three 3x3 convolutions with batch norm beside a 1x1 one, then leaky ReLU, 2x2 max-pool and dropout."""
+    """Three 3x3 convolutions with batch norm and a 1x1 shortcut, then leaky ReLU, 2x2 max-pool and dropout."""
 
     def __init__(self, fan_in: int, fan_out: int, drop: nn.Module) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Networks in ONNX Runtime: ONNX files, and the photo networks, which run two to three times as fast there.
 
-The graph of a photo network has four kinds of operators, so it is encoded here, without the exporter of PyTorch and the
-packages that it needs. A message of the ONNX format (protocol buffers) is a sequence of numbered fields; the numbers
-below are those of onnx.proto.
+The graph of a photo network needs only four kinds of operators, so it is encoded here, without PyTorch's exporter and
+the packages that it requires. A message of the ONNX format (protocol buffers) is a sequence of numbered fields; the
+numbers below are from onnx.proto.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ def has_runtime() -> bool:
 
 
 class RuntimeNetwork:
-    """A graph from images (n, c, h, w) to features, called like a network of PyTorch; the first output counts."""
+    """An ONNX graph from images (n, c, h, w) to features, called like a PyTorch network; it uses the first output."""
 
     def __init__(self, graph: bytes, what: str, cuda: bool = False) -> None:
         if not has_runtime():
-            raise DataError(f"{what} needs ONNX Runtime. Type pip install onnxruntime.")
+            raise DataError(f"{what} needs ONNX Runtime. Install it: pip install onnxruntime.")
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # its errors are raised, too, and one line is enough
+        options.log_severity_level = 4  # errors are raised too, so there is no need to log them
         options.intra_op_num_threads = torch.get_num_threads()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = ["CUDAExecutionProvider"] * cuda + ["CPUExecutionProvider"]
         try:
             self.session = onnxruntime.InferenceSession(graph, options, providers=providers)
-        except Exception as error:  # the runtime has a class of its own for each kind of damage
+        except Exception as error:  # the runtime has a separate exception class for each kind of damage
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise DataError(f"{what} cannot be opened by ONNX Runtime: {first}") from error
         self.name = self.session.get_inputs()[0].name
 
     @property
     def input_shape(self) -> list[Any]:
-        """The declared shape of the images; a dimension that may vary is a name or None."""
+        """The declared shape of the images; a variable dimension is a name or None."""
         return list(self.session.get_inputs()[0].shape)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Features as the graph gives them; a graph for single images is run once for each."""
+        """The graph's features; a graph for single images is run once per image."""
         pixels = images.cpu().contiguous().numpy()
         batches = np.split(pixels, len(pixels)) if self.input_shape[0] == 1 else [pixels]
         try:
@@ -68,9 +68,9 @@ class RuntimeNetwork:
 
 
 def lite_graph(network: nn.Module) -> bytes:
-    """The ONNX file of a photo network whose batch norms are folded into its convolutions."""
+    """The ONNX file of a photo network; its batch norms must already be folded into its convolutions."""
     if not isinstance(network, EfficientNetLite):
-        raise TypeError(f"the graph is that of an EfficientNetLite, not of a {type(network).__name__}")
+        raise TypeError(f"expected an EfficientNetLite, but got {type(network).__name__}")
     graph = _Graph()
     hidden = graph.shifted("images", 255 / 128, -127 / 128)
     hidden = graph.relu6(graph.convolution(hidden, network.stem))
@@ -84,7 +84,7 @@ def lite_graph(network: nn.Module) -> bytes:
 
 def _block(graph: _Graph, inputs: str, block: nn.Module) -> str:
     if not isinstance(block, InvertedResidual):
-        raise TypeError(f"a block is an InvertedResidual, not a {type(block).__name__}")
+        raise TypeError(f"expected an InvertedResidual as a block, but got {type(block).__name__}")
     hidden = graph.relu6(graph.convolution(inputs, block.expand)) if block.expands else inputs
     hidden = graph.relu6(graph.convolution(hidden, block.depthwise))
     hidden = graph.convolution(hidden, block.project)
@@ -92,7 +92,7 @@ def _block(graph: _Graph, inputs: str, block: nn.Module) -> str:
 
 
 class _Graph:
-    """Nodes and constants, encoded as they are added."""
+    """Collects nodes and constants, encoded as they are added."""
 
     def __init__(self) -> None:
         self.nodes: list[bytes] = []
@@ -119,10 +119,10 @@ class _Graph:
         return self.node("Clip", [inputs, *bounds])
 
     def convolution(self, inputs: str, layer: nn.Module) -> str:
-        """A layer of padding, convolution and a batch norm that has been folded."""
+        """Add a layer of padding and a convolution with a folded batch norm."""
         padding, convolution = layer.get_submodule("0"), layer.get_submodule("1")
         if not isinstance(convolution, nn.Conv2d) or convolution.bias is None:
-            raise TypeError("the batch norms of the network have to be folded into its convolutions")
+            raise TypeError("the batch norms of the network must be folded into its convolutions first")
         if isinstance(padding, nn.ZeroPad2d):
             left, right, top, bottom = padding.padding
         else:

@@ -1,8 +1,8 @@
 """The embeddings of SNAIL (Mishra et al. 2018, section 5.1 and appendix): a small ResNet, and four blocks for Omniglot.
 
 No code was released. The paper's figures give filters, pooling and dropout. Convolutions of the ResNet have no biases,
-as in a well-known reimplementation (github.com/eambutu/snail-pytorch, c07c679, src/resnet_blocks.py); other choices of
-ours are named below.
+as in a well-known reimplementation (github.com/eambutu/snail-pytorch, c07c679, src/resnet_blocks.py); our other choices
+are described below.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CHARACTER_WIDTH = 64
 class SNAILResNet(nn.Module):
     """Residual blocks of 64, 96, 128 and 256 filters, a 1x1 convolution to 2048, its mean, and a layer to 384 features.
 
-    `dropout` is the share that is dropped after each block and before the last layer: the paper's "0.9" read as the
-    share kept, because dropping nine of ten numbers five times in a row leaves nothing to learn from. Pooling rounds
-    sizes up, so that 84 pixels leave the 6x6 positions over which the paper takes the mean.
+    `dropout` is the share that is dropped after each block and before the last layer. We read the paper's "0.9" as the
+    share that is kept, because dropping nine of ten values five times in a row leaves nothing to learn from. Pooling
+    rounds sizes up, so that 84 pixels give the 6x6 positions over which the paper averages.
     """
 
     def __init__(self, channels: int = 3, dropout: float = 0.1) -> None:
@@ -41,7 +41,7 @@ class SNAILResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) in [0, 1] -> features (n, 384)."""
-        # a 1x1 convolution commutes with the mean over positions, and on the mean it costs 36 times less
+        # a 1x1 convolution commutes with the mean over positions, and is 36 times cheaper on the mean
         mean = self.blocks(images).mean((-2, -1), keepdim=True)
         features: Tensor = self.project(self.widen(mean).flatten(1))
         return features
@@ -77,7 +77,7 @@ class CharacterNet(nn.Module):
 
 
 def snail_resnet(channels: int = 3, dropout: float = 0.1) -> nn.Module:
-    """The original's network for images of this kind: one channel means Omniglot, which has no dropout."""
+    """The original network for images with this many channels; one channel means Omniglot, which has no dropout."""
     if channels != 1:
         return SNAILResNet(channels, dropout)
     if dropout:

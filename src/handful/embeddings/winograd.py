@@ -1,8 +1,8 @@
 """3x3 convolutions by Winograd's minimal filtering (Lavin and Gray 2016), written as matrix products.
 
 An m x m tile of the output is A [(G w G^T) * (B d B^T)] A^T, where d is the (m + 2) x (m + 2) tile of the input around
-it. The product in the middle, summed over channels, is a batch of (m + 2)^2 matrix products: with m = 4 these need a
-quarter of the multiplications of a plain convolution, with m = 6 fewer still.
+it. The product in the middle, summed over channels, is a batch of (m + 2)^2 matrix products. With m = 4 they need a
+quarter of the multiplications of a plain convolution, with m = 6 even fewer.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torch.autograd import Function, forward_ad
 
 TILES = (4, 5, 6)
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
-"""Where the polynomials of Toom and Cook are evaluated, besides infinity; a tile of m takes the first m + 1."""
+"""Where the Toom-Cook polynomials are evaluated, in addition to infinity; a tile of size m uses the first m + 1."""
 ROWS = 256
-"""Tiles per chunk: few enough for a chunk to stay in cache, enough for its matrix products to run at full speed."""
+"""Tiles per chunk: few enough that a chunk stays in cache, enough for fast matrix products."""
 PLAIN, PRODUCT, TRANSFORM, WEIGHT = 1 / 80, 1 / 65, 1.6, 1.0
 """Nanoseconds per operation of a plain convolution and of a matrix product, and per transformed entry of a map and of a
-weight, fitted to an AMD EPYC core."""
+weight, measured on an AMD EPYC core."""
 TRAINING_GAIN, INFERENCE_GAIN = 1.05, 1.22
-"""Estimated gains from which the tiles were in fact faster; without a backward pass the estimate is too hopeful."""
+"""The estimated gains above which tiles were faster in practice; the estimate is too optimistic for inference."""
 
 
 class Conv3x3(nn.Conv2d):
-    """A 3x3 convolution with padding 1 that takes the faster way for its shape; an `nn.Conv2d` in all else.
+    """An `nn.Conv2d` with 3x3 filters and padding 1 that uses the faster algorithm for its shape.
 
-    Winograd's way is for float32 on the CPU. Transforms of `torch.func`, forward-mode derivatives, autocast, tracing
-    and export get the plain convolution. Second derivatives are those of the plain convolution, too.
+    Winograd's algorithm is used for float32 on the CPU. `torch.func` transforms, forward-mode derivatives, autocast,
+    tracing and export use the plain convolution, and so do second derivatives.
     """
 
     def __init__(self, fan_in: int, fan_out: int, bias: bool = True) -> None:
         super().__init__(fan_in, fan_out, kernel_size=3, padding=1, bias=bias)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name that nn.Conv2d gives it)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name in nn.Conv2d)
         """(n, fan_in, h, w) -> (n, fan_out, h, w)."""
         tile = _chosen_tile(input, self.weight) if fast_path(input, self.weight) else None
         if tile is None:
@@ -47,9 +47,9 @@ class Conv3x3(nn.Conv2d):
 
 
 def winograd_conv2d(images: Tensor, weight: Tensor, bias: Tensor | None = None, tile: int = 4) -> Tensor:
-    """`conv2d(images, weight, bias, padding=1)` for 3x3 weights, by tiles of `tile` x `tile` outputs (2 to 6).
+    """`conv2d(images, weight, bias, padding=1)` for 3x3 weights, with tiles of `tile` x `tile` outputs (2 to 6).
 
-    In float32 outputs and gradients differ from the exact ones by up to about 1e-5 of their largest entry.
+    In float32, outputs and gradients differ from the exact ones by up to about 1e-5 of their largest entry.
     """
     result: Tensor = _Winograd.apply(images, weight, bias, tile)  # type: ignore[no-untyped-call]
     return result
@@ -91,7 +91,7 @@ def fast_path(images: Tensor, weight: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Matrices:
-    """The transforms of one tile size; those of the second axis are repeated, one per row of the tile."""
+    """The transforms for one tile size; those of the second axis are repeated once per row of the tile."""
 
     A: Tensor
     A_rows: Tensor
@@ -106,7 +106,7 @@ class _Matrices:
 
 @cache
 def _matrices(tile: int, dtype: torch.dtype) -> _Matrices:
-    """Toom and Cook's interpolation, transposed: A (m, m + 2), B (m + 2, m + 2), and G (m + 2, 3) for both axes."""
+    """Transposed Toom-Cook interpolation: A (m, m + 2), B (m + 2, m + 2), and G (m + 2, 3) for both axes."""
     points = torch.tensor(POINTS[: tile + 1], dtype=torch.float64)
     size = tile + 2
     A, B, G = (
@@ -155,7 +155,7 @@ class _Winograd(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         images, weight, U = ctx.saved_tensors
         wanted = tuple(ctx.needs_input_grad[:3])
-        if torch.is_grad_enabled():  # a second derivative is asked for
+        if torch.is_grad_enabled():  # a second derivative is needed
             return (*_plain_gradients(gradient, images, weight, wanted), None)
         work = _Work(images.permute(0, 2, 3, 1), weight, ctx.tile, U)
         return (*work.gradients(gradient.permute(0, 2, 3, 1), wanted), None)
@@ -173,7 +173,7 @@ def _plain_gradients(
 
 
 class _Work:
-    """One convolution: maps (n, h, w, c), transformed weights U (p, k, c) for the p = (m + 2)^2 places of a tile."""
+    """One convolution: maps (n, h, w, c), transformed weights U (p, k, c) for the p = (m + 2)^2 points of a tile."""
 
     def __init__(self, maps: Tensor, weight: Tensor, tile: int, U: Tensor | None = None) -> None:
         self.maps, self.tile, self.size = maps, tile, tile + 2
@@ -206,7 +206,7 @@ class _Work:
         return out
 
     def gradients(self, gradient: Tensor, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        """Those of images, weight and bias that are wanted, from the gradient of the outputs (n, h, w, k)."""
+        """The needed gradients of images, weight and bias, from the gradient of the outputs (n, h, w, k)."""
         for_maps, for_weight, for_bias = wanted
         maps = self.maps.new_empty(self.maps.shape) if for_maps else None
         U = torch.zeros_like(self.U) if for_weight else None
@@ -250,7 +250,7 @@ class _Work:
         return torch.bmm(self.matrices.AT_rows, half.view(p, m, -1), out=M).view(p * p, tiles, self.k)
 
     def _overlap_add(self, V: Tensor, summed: Tensor) -> None:
-        """Write B^T v B of all tiles into the padded maps of a chunk; neighbours share a border of two."""
+        """Write B^T v B of all tiles into the padded maps of a chunk; overlaps of two between neighbours are added."""
         m, p = self.tile, self.size
         half = torch.mm(self.matrices.BT, V.view(p, -1), out=self._buffer(1, p, V.numel() // p))
         d = torch.bmm(self.matrices.BT_rows, half.view(p, p, -1), out=self._buffer(0, p, p, V.numel() // p**2))
@@ -272,7 +272,7 @@ class _Work:
         )
 
     def _blocks(self, maps: Tensor) -> Iterator[tuple[tuple[slice, ...], Tensor]]:
-        """Whole tiles and those cut off at the lower and right border: their places, and views of the maps alike."""
+        """Whole tiles and those cut off at the bottom and right: their positions, and matching views of the maps."""
         s, m = maps.stride(), self.tile
         for height, first_row, rows in _spans(m, self.h):
             for width, first_column, columns in _spans(m, self.w):
@@ -302,6 +302,6 @@ def _tiles(tile: int, extent: int) -> int:
 
 
 def _spans(tile: int, extent: int) -> list[tuple[int, int, int]]:
-    """Extent, first tile and number of the whole tiles along one axis, then of the one that is cut off."""
+    """Extent, first tile and number of the whole tiles along one axis, then the same for the tile that is cut off."""
     whole, rest = divmod(extent, tile)
     return ([(tile, 0, whole)] if whole else []) + ([(rest, whole, 1)] if rest else [])

@@ -1,4 +1,4 @@
-"""Episodes: few-shot problems drawn from a split, each a pure function of a seed and its number."""
+"""Episodes: few-shot problems drawn from a split; each is a pure function of a seed and its number."""
 
 from handful.episodes.episode import Episode, LabelledSet
 from handful.episodes.sampler import EpisodeRows, EpisodeSampler

@@ -1,4 +1,4 @@
-"""What a learner sees: a labelled support set, and the queries that it is judged on."""
+"""What a learner sees: a labelled support set, and the queries that it is tested on."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class LabelledSet:
         if self.inputs.shape[: len(lead)] != lead:
             raise ShapeError(
                 f"Inputs of shape {tuple(self.inputs.shape)} and one-hot targets of shape {tuple(self.targets.shape)} "
-                f"do not match: the targets' dimensions but for the last must open the inputs' shape."
+                f"do not match: the inputs' shape must begin with all dimensions of the targets except the last."
             )
 
     def to(self, device: torch.device) -> LabelledSet:
-        """The same set on another device; a pinned one is copied while the program goes on."""
+        """The same set on another device; a pinned set is copied asynchronously."""
         ahead = device.type != "cpu"
         return LabelledSet(self.inputs.to(device, non_blocking=ahead), self.targets.to(device, non_blocking=ahead))
 
@@ -47,20 +47,20 @@ class Episode:
     classes: Tensor
 
     def to(self, device: torch.device) -> Episode:
-        """The same episode on another device; a pinned one is copied while the program goes on."""
+        """The same episode on another device; a pinned episode is copied asynchronously."""
         classes = self.classes.to(device, non_blocking=device.type != "cpu")
         return Episode(self.support.to(device), self.query.to(device), classes)
 
     def pinned(self) -> Episode:
-        """The same episode in page-locked memory, from which a CUDA device copies by itself."""
+        """The same episode in page-locked memory, from which a CUDA device can copy asynchronously."""
         return Episode(self.support.pinned(), self.query.pinned(), self.classes.pin_memory())
 
     def over_classes(self, count: int) -> Episode:
-        """Plain classification: every image is a query, labelled by its class among all `count` of the split."""
+        """The episode as plain classification: every image is a query, labelled among all `count` classes."""
         if int(self.classes.max()) >= count:
             raise ShapeError(
-                f"The episode holds class number {int(self.classes.max())} of its split, but only {count} classes were "
-                f"planned for. Set their number to that of the training split."
+                f"The episode holds class number {int(self.classes.max())} of its split, but the number of classes is "
+                f"{count}. Set it to that of the training split."
             )
         lead = self.classes.ndim - 1
         inputs = torch.cat([self.support.inputs, self.query.inputs], dim=lead)

@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of (seed, stream, position): no state, any order, whole batches at once."""
+"""Random numbers as a pure function of (seed, stream, position): stateless, in any order, in whole batches."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def below(words: UInts, bound: Ints) -> Ints:
 def choose(words: UInts, population: Ints) -> Ints:
     """As many distinct integers below `population` as half the words allow, in random order.
 
-    words (..., 2 m), population (...) -> (..., m). Floyd's algorithm draws the set: m steps whatever the population's
-    size, each for all rows at once; the other half of the words shuffles it.
+    words (..., 2 m), population (...) -> (..., m). Floyd's algorithm draws the set in m steps, whatever the size of the
+    population, each for all rows at once. The other half of the words shuffles it.
     """
     m = words.shape[-1] // 2
     picked = np.empty((*words.shape[:-1], m), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Drawing episodes from a split: `sampler[i]` is a pure function of the seed and i."""
+"""Draw episodes from a split: `sampler[i]` is a pure function of the seed and i."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from handful.episodes.shapes import EpisodeShape
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
 
 AHEAD = 256
-"""Episodes drawn at once when they are asked for one after the other: drawing one alone costs fifty times as much."""
+"""Episodes drawn at once during sequential access; drawing them one by one takes fifty times as long."""
 
 Transform = Callable[[Tensor, torch.Generator], Tensor]
-"""Images (n, channels, height, width), uint8, and a generator -> float images in [0, 1]."""
+"""Maps uint8 images (n, channels, height, width) and a generator to float images in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Classes (b, way) and images (b, way, k + q) of consecutive episodes, whatever their shots."""
+    """Classes (b, way) and images (b, way, k + q) of consecutive episodes with any number of shots."""
 
     start: int
     classes: Ints
     images: Ints
 
     def part(self, start: int, count: int) -> _Drawn | None:
-        """The episodes from `start` on, or None where some of them are not here."""
+        """`count` episodes from `start` on, or None if some of them are missing here."""
         first = start - self.start
         if first < 0 or first + count > len(self.classes):
             return None
@@ -41,7 +41,7 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class EpisodeRows:
-    """Which images make up a batch of episodes: rows of the image table, support first, class by class."""
+    """The images of a batch of episodes, as rows of the image table: support first, class by class."""
 
     shot: int
     classes: Tensor  # (b, way), numbers within the split
@@ -63,18 +63,18 @@ class EpisodeRows:
         return self.rows.shape[-1] // self.way - self.shot
 
     def targets(self) -> tuple[Tensor, Tensor]:
-        """One-hot labels of one episode's support (n, way) and queries (q, way): the same for all episodes."""
+        """One-hot labels of the support (n, way) and queries (q, way), which are the same for all episodes."""
         eye = torch.eye(self.way)
         return eye.repeat_interleave(self.shot, 0), eye.repeat_interleave(self.query, 0)
 
 
 class EpisodeSampler:
-    """Episodes from one split; each depends on (seed, index) only, in whatever order it is asked for.
+    """Episodes from one split; each depends only on (seed, index), not on the order of access.
 
-    It is endless, or a sequence of `length` episodes that a DataLoader takes.
+    A sampler is endless, or a sequence of `length` episodes that works with a DataLoader.
 
-    `transform` turns gathered uint8 images into network inputs, with a generator of its own for each episode; without
-    it, an episode has the inputs that the data set gives.
+    `transform` turns uint8 images into network inputs, with a separate generator for each episode; by default the
+    inputs come from the data set as they are.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class EpisodeSampler:
         self._pool_sizes = np.array([len(members) for members in pools])
         self._pools = np.stack([np.resize(members, self._pool_sizes.max()) for members in pools])
         self._counts, self._starts = dataset.counts.numpy(), dataset.starts.numpy()
-        self._ahead, self._next = self._draw(0, 1), 0  # what is drawn already, and what sequential access asks next
+        self._ahead, self._next = self._draw(0, 1), 0  # what is already drawn, and the next index of sequential access
 
     def __repr__(self) -> str:
         how_long = "endless" if self.length is None else f"{self.length:,} episodes"
@@ -103,19 +103,19 @@ class EpisodeSampler:
 
     def __len__(self) -> int:
         if self.length is None:
-            raise TypeError("This sampler is endless. For one with a length, pass EpisodeSampler(..., length=600).")
+            raise TypeError("This sampler is endless. Give it a length: EpisodeSampler(..., length=600).")
         return self.length
 
     def __bool__(self) -> bool:
         return self.length != 0
 
     def __iter__(self) -> Iterator[Episode]:
-        """Episodes 0, 1, 2, ..., without end unless there is a `length`."""
+        """Episodes 0, 1, 2, ..., endless unless the sampler has a `length`."""
         return map(self.__getitem__, count() if self.length is None else range(self.length))
 
     def __getitem__(self, index: int) -> Episode:
         if self.length is not None:
-            index = range(self.length)[index]  # which counts from the end for a negative one, and refuses one outside
+            index = range(self.length)[index]  # range handles negative indices and raises for those out of range
         rows = self.rows(index, 1)
         episode = self._episode(rows, index)
         return Episode(
@@ -125,7 +125,7 @@ class EpisodeSampler:
         )
 
     def batch(self, start: int, count: int) -> Episode:
-        """Episodes start .. start + count - 1 stacked along a new first dimension; they must share their shots."""
+        """Episodes start .. start + count - 1 stacked along a new first dimension; they must have equal shots."""
         return self._episode(self.rows(start, count), start)
 
     def shot(self, index: int) -> int:
@@ -135,11 +135,11 @@ class EpisodeSampler:
     def rows(self, start: int, count: int) -> EpisodeRows:
         """The table rows of episodes start .. start + count - 1, drawn for all of them at once."""
         if start < 0 or count < 1:
-            raise InvalidOptionError(f"Episodes are numbered from 0, but {count} from number {start} were asked for.")
+            raise InvalidOptionError(f"Episodes are numbered from 0, but got start = {start} and count = {count}.")
         hold = self.shape.hold
         if start // hold != (start + count - 1) // hold:
             raise InvalidOptionError(
-                f"Episodes {start} to {start + count - 1} may differ in their shots and cannot be stacked. "
+                f"Episodes {start} to {start + count - 1} may have different shots and cannot be stacked. "
                 f"Set RandomShots(hold={count}) and start at a multiple of it."
             )
         drawn = self._drawn(start, count)
@@ -149,7 +149,7 @@ class EpisodeSampler:
         return EpisodeRows(shot, torch.from_numpy(drawn.classes.copy()), torch.from_numpy(rows))
 
     def _drawn(self, start: int, count: int) -> _Drawn:
-        """Draw what is asked for; when the last question is being continued, draw ahead of it."""
+        """Draw the requested episodes, and further ones if access is sequential."""
         ahead, continued = self._ahead, start == self._next
         self._next = start + count
         found = ahead.part(start, count)
@@ -191,7 +191,7 @@ class EpisodeSampler:
 
 
 def _pools(dataset: ClassDataset, way: int, within_group: bool) -> list[Ints]:
-    """The sets of classes that an episode may be drawn from: all of them, or one set per group that is large enough."""
+    """The sets of classes that an episode may use: all classes, or one set for each group that is large enough."""
     if not within_group:
         if len(dataset) < way:
             raise NotEnoughClassesError(
@@ -200,7 +200,7 @@ def _pools(dataset: ClassDataset, way: int, within_group: bool) -> list[Ints]:
             )
         return [np.arange(len(dataset))]
     if dataset.groups is None:
-        raise InvalidOptionError(f"Split '{dataset.name}' has no groups, so episodes cannot stay within one.")
+        raise InvalidOptionError(f"Split '{dataset.name}' has no groups, so within_group cannot be used.")
     order = sorted(range(len(dataset)), key=dataset.groups.__getitem__)
     pools = [np.array(list(members)) for _, members in groupby(order, key=dataset.groups.__getitem__)]
     large = [members for members in pools if len(members) >= way]

@@ -1,4 +1,4 @@
-"""The shape of episodes: how many classes, how many labelled images and queries per class, from which classes."""
+"""The shape of episodes: the number of classes, of labelled images and of queries per class, and which classes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from handful.errors import InvalidOptionError
 
 
 class EpisodeShape(ABC):
-    """What a sampler needs to know of a protocol; a new protocol is one more of these."""
+    """What a sampler needs to know about a protocol; to add a protocol, write another shape."""
 
     way: int
     images_per_class: int
-    """Support and query images that an episode takes of each of its classes."""
+    """Support and query images of each class in an episode."""
     hold: int
-    """Consecutive episodes, counted from 0, that share their number of shots and can be stacked."""
+    """Number of consecutive episodes, counted from 0, that have equal shots and can be stacked."""
     within_group: bool
-    """Whether all classes of an episode come from one group of the split, an alphabet of Omniglot for example."""
+    """Whether all classes of an episode come from one group of the split, for example an alphabet of Omniglot."""
 
     @abstractmethod
     def shots(self, seed: int, index: int) -> int:
@@ -45,16 +45,16 @@ class FixedShots(EpisodeShape):
 
     @property
     def images_per_class(self) -> int:  # type: ignore[override]
-        """K + Q, the images that an episode takes of each of its classes."""
+        """K + Q, the number of images of each class in an episode."""
         return self.shot + self.query
 
     @property
     def hold(self) -> int:  # type: ignore[override]
-        """All episodes share their shots."""
+        """Unlimited, because all episodes have equal shots."""
         return sys.maxsize
 
     def shots(self, seed: int, index: int) -> int:
-        """The same for all episodes."""
+        """The number of shots, which is the same for all episodes."""
         return self.shot
 
 
@@ -63,7 +63,7 @@ class RandomShots(EpisodeShape):
     """Shots drawn uniformly from `min_shot`..`max_shot` for each episode, at a constant S = N (K + Q) images.
 
     The paper trains one model for all shots this way (section 3.4); its code draws 1..9. `hold` consecutive episodes
-    share their number of shots, so that they can be stacked into one training step.
+    have equal shots, so that they can be stacked into one training step.
     """
 
     way: int
@@ -87,6 +87,6 @@ class RandomShots(EpisodeShape):
             )
 
     def shots(self, seed: int, index: int) -> int:
-        """Drawn once for each `hold` episodes."""
+        """The number of shots, drawn once for every `hold` episodes."""
         words = random_words(seed ^ 0x5807, np.array([index // self.hold]), 1)
         return self.min_shot + int(below(words[:, 0], np.array([self.max_shot - self.min_shot + 1]))[0])

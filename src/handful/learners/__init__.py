@@ -1,4 +1,4 @@
-"""Base learners: from a labelled support set to a predictor, all on one interface."""
+"""Base learners turn a labelled support set into a predictor; all share one interface."""
 
 from handful.learners.base import BaseLearner, KernelLearner, Limits, Predictor
 from handful.learners.frn import FRN

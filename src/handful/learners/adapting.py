@@ -1,4 +1,4 @@
-"""Shared by the learners that adapt a network's weights to each episode by gradients of the support loss."""
+"""Base classes for learners that adapt a network's weights to each episode by gradients of the support loss."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Weights = dict[str, Tensor]
 Statistics = Literal["support", "batch", "batch-in-training"]
 
 _TURN = threading.RLock()
-"""Held while a network runs with other weights than its own, which torch puts into the module for that time."""
+"""Held while a network runs with adapted weights, because torch temporarily puts them into the module."""
 
 
 class EpisodeNorm(nn.Module):
-    """Batch norm by the moments of the episode at hand: of the first len(first) images of the batch, or of all if 0.
+    """Batch norm with the moments of the current episode: of the first len(first) images of the batch, or of all if 0.
 
-    It keeps no running averages. With len(first) = n over a batch of n support images and any queries, the queries are
-    normalised by the support's moments (Bronskill et al. 2020 call it MetaBN), and no query sees another.
+    It keeps no running averages. With len(first) = n for a batch of n support images followed by queries, the queries
+    are normalised by the support's moments (MetaBN in Bronskill et al. 2020), and no query affects another.
     """
 
     first: Tensor
@@ -34,7 +34,7 @@ class EpisodeNorm(nn.Module):
         self.weight = nn.Parameter(like.weight.detach().clone(), requires_grad=like.weight.requires_grad)
         self.bias = nn.Parameter(like.bias.detach().clone(), requires_grad=like.bias.requires_grad)
         self.eps = like.eps
-        # a buffer, so that a call can set it like the weights, without writing to the module; a length, because
+        # a buffer, so that a call can set it like the weights without writing to the module; its length counts, because
         # reading a value would wait for the device
         self.register_buffer("first", torch.empty(0, 0), persistent=False)
 
@@ -49,12 +49,12 @@ class EpisodeNorm(nn.Module):
 
 
 class AdaptedNetwork(nn.Module):
-    """From weights and images to logits. Its own weights are the starting point; a call never writes to them.
+    """Maps weights and images to logits. Its own weights are the starting point; a call never writes to them.
 
-    `statistics` says by whose moments batch norm normalises a query: the support's, so that each query is answered
-    alone; those of all queries together, as MAML's original does, which makes it transductive; or, as Meta-LSTM's
-    original does, those of all queries in training and the support's in evaluation. With `keep_norms` the scales and
-    shifts of batch norm are no part of what is adapted. Threads may share a network: their calls take turns.
+    `statistics` says whose moments batch norm uses for a query: the support's, so that each query is answered
+    separately; those of all queries together, as in the original MAML, which makes it transductive; or, as in the
+    original Meta-LSTM, those of all queries in training and the support's in evaluation. With `keep_norms` the scales
+    and shifts of batch norm are not adapted. Threads may share a network; their calls take turns.
     """
 
     def __init__(self, network: nn.Module, statistics: Statistics = "support", keep_norms: bool = False) -> None:
@@ -110,14 +110,14 @@ def _with_episode_norms(network: nn.Module) -> nn.Module:
 
 
 Batching = Literal["loop", "vmap"]
-"""A batch of episodes one after the other, or all in one call with torch.func.vmap."""
+"""Whether a batch of episodes runs one by one, or in one call with torch.func.vmap."""
 
 TOGETHER = 8
-"""Episodes in one call of vmap: weights and activations of more fall out of the processor's cache."""
+"""Episodes in one call of vmap; the weights and activations of more do not fit into the CPU cache."""
 
 
 class AdaptingLearner(BaseLearner):
-    """Owns a `network` from inputs to one logit per class, so its way is fixed; `adapt` is the inner loop."""
+    """A learner with a `network` that has one logit per class, so its way is fixed; `adapt` is the inner loop."""
 
     def __init__(
         self, network: nn.Module, way: int, statistics: Statistics, batching: Batching, keep_norms: bool = False

@@ -1,4 +1,4 @@
-"""The one interface of all base learners: Lambda(.; rho) of eq. 2, from a labelled support set to a predictor."""
+"""The interface of all base learners: Lambda(.; rho) of eq. 2, from a labelled support set to a predictor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 from handful.solvers import checking, cross_gram, gram
 
 Predictor = Callable[[Tensor], Tensor]
-"""Query embeddings (..., q, e) -> logits (..., q, way)."""
+"""Maps query embeddings (..., q, e) to logits (..., q, way)."""
 
 GramPredictor = Callable[[Tensor, Tensor], Tensor]
-"""Query-support inner products (..., q, n) and squared query norms (..., q) -> logits (..., q, way)."""
+"""Maps query-support inner products (..., q, n) and squared query norms (..., q) to logits (..., q, way)."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Limits:
     """What a learner cannot do, declared so that no code needs to check its class."""
 
     way: int | None = None
-    """The only number of classes it works with, or None. If fixed, each class has trained outputs of its own, so that
-    the answer may depend on how classes are numbered."""
+    """The only number of classes it works with, or None. If fixed, each class has its own trained outputs, so the
+    answer may depend on how classes are numbered."""
     order_dependent: bool = False
     """Whether the answer depends on the order of the support set."""
     transductive: bool = False
@@ -36,10 +36,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.way is not None and self.way < 2:
-            raise InvalidOptionError(f"A learner needs at least two classes to tell apart, but got way = {self.way}.")
+            raise InvalidOptionError(f"A learner needs at least two classes, but got way = {self.way}.")
 
     def describe(self) -> str:
-        """The limits in words, for tables and logs."""
+        """The limits as text, for tables and logs."""
         words = ["transductive" if self.transductive else "inductive"]
         if self.way is not None:
             words.append(f"{self.way}-way only")
@@ -51,13 +51,15 @@ class Limits:
 class BaseLearner(nn.Module, ABC):
     """A learner whose parameters are rho, the meta-learnt hyper-parameters; `fit` writes nothing to self.
 
-    Works on any leading batch dimensions: a thousand episodes are one call. A learner defines `fit`. `objective` and
-    `pose` are hooks: a learner that trains with another loss or on another problem defines its own.
+    It works with any leading batch dimensions: a thousand episodes are one call. A learner defines `fit`. `objective`
+    and `pose` are hooks for learners that train with another loss or on another problem.
     """
 
     limits: Limits = Limits()
 
-    def __init__(self) -> None:  # the options of a learner are its constructor's arguments; torch's takes any
+    def __init__(
+        self,
+    ) -> None:  # the options of a learner are the arguments of its constructor; that of nn.Module takes any
         super().__init__()
 
     def __repr__(self) -> str:
@@ -72,20 +74,20 @@ class BaseLearner(nn.Module, ABC):
 
     @property
     def kernel(self) -> KernelLearner | None:
-        """This learner as one that needs inner products only, or None if it needs more."""
+        """This learner as a KernelLearner if it only needs inner products, else None."""
         return None
 
     def objective(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Hook: the episode's loss L of eq. 1, from query logits and one-hot targets; cross-entropy by default."""
+        """Hook: the loss L of eq. 1 for query logits and one-hot targets; by default cross-entropy."""
         return cross_entropy(logits, targets)
 
     def pose(self, episode: Episode) -> Episode:
-        """Hook: the problem that training makes of a sampled episode; by default the episode itself."""
+        """Hook: the problem to train on for a sampled episode; by default the episode itself."""
         return episode
 
 
 class KernelLearner(BaseLearner):
-    """A learner that needs inner products only, so that the embedding size disappears from the episode."""
+    """A learner that only needs inner products, so its cost does not depend on the embedding size."""
 
     @abstractmethod
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
@@ -97,11 +99,11 @@ class KernelLearner(BaseLearner):
 
     @property
     def kernel(self) -> KernelLearner:
-        """This learner: it needs inner products only."""
+        """This learner itself, because it only needs inner products."""
         return self
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
-        """Learn from support embeddings; one Gram product, then `fit_gram`."""
+        """Learn from support embeddings: compute their Gram matrix, then call `fit_gram`."""
         check_support(support, targets)
         support = self.feature_map(support)
         predict = self.fit_gram(gram(support), targets)
@@ -114,12 +116,12 @@ class KernelLearner(BaseLearner):
 
 
 def log_parameter(name: str, value: float, learn: bool, shape: tuple[int, ...] = ()) -> nn.Parameter:
-    """The logarithm of a number that must stay positive, as a parameter; kept as it is unless it is to be learnt."""
+    """The logarithm of a positive number as a parameter, which is fixed unless `learn` is set."""
     return nn.Parameter(torch.full(shape, math.log(positive(name, value))), requires_grad=learn)
 
 
 def positive(name: str, value: float) -> float:
-    """The value, refused unless it is positive and finite."""
+    """The value; raises unless it is positive and finite."""
     if not 0 < value < math.inf:
         raise InvalidOptionError(f"{name} must be positive and finite, but got {name} = {value}.")
     return value
@@ -131,7 +133,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> None:
-    """Refuse a support set that cannot be learnt from, with the reason; `way` is the only way a learner works with."""
+    """Raise if nothing can be learnt from a support set; `way` is the learner's fixed number of classes, if any."""
     lead = targets.shape[:-1]
     if targets.ndim < 2 or support.ndim <= len(lead) or support.shape[: len(lead)] != lead:
         raise ShapeError(
@@ -143,7 +145,7 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
     if way is not None and targets.shape[-1] != way:
         raise ShapeError(
             f"This learner was built and trained for {way} classes, but the episode has {targets.shape[-1]}. "
-            f"Ask for {way}-way episodes, or train another one with way={targets.shape[-1]}."
+            f"Use {way}-way episodes, or train another learner with way={targets.shape[-1]}."
         )
     if not checking():
         return
@@ -151,7 +153,7 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
     if not bool(finite.all()):
         raise NotFiniteError(
             f"{int((~finite).sum())} of the {finite.numel()} support embeddings contain NaN or infinity. "
-            f"Look at the images and at the embedding network."
+            f"Check the images and the embedding network."
         )
     empty = (targets.sum(-2) <= 0).reshape(-1, targets.shape[-1]).any(0)
     if bool(empty.any()):
@@ -161,7 +163,7 @@ def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> N
 
 
 def _shown(learner: BaseLearner, name: str) -> str:
-    """The present value of an option, also where it is learnt; nothing if the learner keeps no plain value of it."""
+    """The current value of an option, even if it is learnt; None if the learner does not store it."""
     value = learner.limits.way if name == "way" else getattr(learner, name, None)
     if value is None and isinstance(logarithm := getattr(learner, f"log_{name}", None), Tensor):
         value = logarithm.detach().exp()

@@ -1,4 +1,4 @@
-"""Feature map reconstruction: which class's examples rebuild the query best? (Wertheimer et al. 2021, section 3)."""
+"""Feature map reconstruction: choose the class that reconstructs the query best (Wertheimer et al. 2021, section 3)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from handful.solvers import solve_psd
 
 
 class FRN(BaseLearner):
-    """Logits are minus `scale` times the mean squared error of the query's map rebuilt from those of a class.
+    """Logits are minus `scale` times the mean squared error of reconstructing the query's map from those of a class.
 
     A map of `shape` (d, height, width) is a set of r positions with d channels each. With S the positions of all k
-    examples of a class and Q those of a query, ridge regression rebuilds Q as `magnitude` Q H, where
+    examples of a class and Q those of a query, ridge regression reconstructs Q as `magnitude` Q H, where
     H = (S^T S + lam I)^-1 S^T S and lam = `lam` k r / d. Maps are divided by sqrt(d) first, as in the authors' code.
 
-    Both error and H need second moments alone: |Q - magnitude Q H|^2 = <Q^T Q, M> with M = (I - magnitude H)^2. So a
-    query costs one d x d product per class, whatever the number of shots, and classes may have different numbers of
+    The error and H only need second moments: |Q - magnitude Q H|^2 = <Q^T Q, M> with M = (I - magnitude H)^2. So a
+    query costs one d x d product per class for any number of shots, and classes may have different numbers of
     them. The authors pre-train, and penalise classes whose maps overlap; neither is part of the learner. From random
-    weights, `scale` = 10 learns sooner than their start at 1.
+    weights, `scale` = 10 learns sooner than their initial value of 1.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class FRN(BaseLearner):
         """Learn from support feature maps (..., n, d, h, w) with one-hot targets (..., n, way)."""
         if support.shape[-3:] != self.shape:
             raise ShapeError(
-                f"This learner rebuilds feature maps of shape {self.shape}, but the embedding gives "
+                f"This learner reconstructs feature maps of shape {self.shape}, but the embedding returns "
                 f"{tuple(support.shape[targets.ndim - 1 :])}."
             )
         check_support(support, targets)

@@ -26,15 +26,16 @@ Form = Literal["ours", "mini-imagenet", "omniglot"]
 
 
 class GNN(BaseLearner):
-    """One graph per query, so a query never sees another. Labels are part of the nodes: the way is fixed.
+    """One graph per query, so queries do not affect each other. Labels are part of the nodes, so the way is fixed.
 
-    `growth` numbers are appended by each of `layers` layers; `hidden` is the width of the adjacency's network, 2, 2, 1,
-    1 times. The network compares all pairs of nodes: give it embeddings of few features, such as the paper's 64.
+    Each of `layers` layers appends `growth` features; the layers of the adjacency's network have 2, 2, 1 and 1 times
+    `hidden` units. The network compares all pairs of nodes, so use embeddings with few features, such as the paper's
+    64.
 
     With `vote` the logits start as a vote of the neighbours' labels, and the embedding learns from the first episode
     on. `form` chooses between the authors' two networks (models/gnn_iclr.py): 'mini-imagenet', whose batch norm counts
     each pair of nodes twice and each node with itself, and 'omniglot', which also has adjacency networks as wide as its
-    nodes instead of `hidden`, dropout in the last of them, and batch norm on the logits. 'ours' is the first of them
+    nodes instead of `hidden`, dropout in the last of them, and batch norm on the logits. 'ours' is 'mini-imagenet'
     with every pair computed once; in evaluation mode the two are equal.
     """
 
@@ -101,7 +102,7 @@ class GNN(BaseLearner):
 
 
 class _ByRow(nn.Module):
-    """Layers on the last dimension, with every other dimension taken as a batch, for batch norm."""
+    """Applies layers to the last dimension and treats all other dimensions as a batch, for batch norm."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -114,10 +115,10 @@ class _ByRow(nn.Module):
 
 
 class _Adjacency(nn.Module):
-    """A_ij = softmax over j != i of a network's view of |x_i - x_j| (eq. 2); it is symmetric before the softmax.
+    """A_ij = softmax over j != i of a network's output for |x_i - x_j| (eq. 2); it is symmetric before the softmax.
 
-    With `every_pair` all m^2 pairs pass the network in training, as in the authors' code: batch norm then counts each
-    pair twice and each node with itself. Otherwise each pair passes once.
+    With `every_pair` all m^2 pairs pass through the network in training, as in the authors' code: batch norm then
+    counts each pair twice and each node with itself. Otherwise each pair passes through once.
     """
 
     def __init__(self, widths: Sequence[int], every_pair: bool = False, dropout: float = 0.0) -> None:
@@ -151,7 +152,7 @@ class _Adjacency(nn.Module):
         return scores
 
     def of_first(self, nodes: Tensor) -> Tensor:
-        """The adjacency's row of the first node alone, (g, 1, m)."""
+        """Only the first node's row of the adjacency, (g, 1, m)."""
         scores = self.similarity((nodes[:, :1] - nodes[:, 1:]).abs()).mT  # (g, 1, m - 1)
         return nn.functional.pad(torch.softmax(scores, dim=-1), (1, 0))
 

@@ -12,12 +12,12 @@ from handful.solvers.logistic import Gradient
 
 
 class LRD2(KernelLearner):
-    """Two ways: one binary problem, logits (0, t). More: one class against the rest for each, logits side by side.
+    """With two classes, one binary problem with logits (0, t); with more, one-vs-rest problems, one logit each.
 
-    All problems and all steps share one Gram matrix. The defaults are the authors' conventions: lam = 50 (1 in their
+    All problems and all steps share one Gram matrix. The defaults follow the authors' conventions: lam = 50 (1 in their
     binary runs), not multiplied by the number of examples, no calibration, and a penalised column of ones. `scale` and
-    `bias` act on the logits and stay at 1 and 0 unless learnt. `gradient` is through all steps ('unrolled'), through
-    the last one ('last_step'), or at the solution ('implicit', whose memory does not grow with the steps).
+    `bias` apply to the logits and stay at 1 and 0 unless learnt. `gradient` differentiates all steps ('unrolled'), the
+    last step ('last_step'), or the solution ('implicit', whose memory does not grow with the steps).
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""MAML: a starting point from which a few gradient steps suffice (Finn et al. 2017, algorithm 2); ANIL, its head alone.
+"""MAML: initial weights from which a few gradient steps suffice (Finn et al. 2017, algorithm 2), and ANIL.
 
 With the support loss L_S, the weights of an episode are theta_0 = theta, theta_k+1 = theta_k - rate grad L_S(theta_k),
-and the query loss at theta_steps is minimised over theta through all steps. ANIL (Raghu et al. 2020) adapts the last
-layer only: the same learner on the features of an embedding that stays as it is.
+and the query loss at theta_steps is minimised over theta through all steps. ANIL (Raghu et al. 2020) adapts only the
+last layer: the same learner on the features of an embedding that is not adapted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from handful.learners.base import log_parameter, positive
 class MAML(AdaptingLearner):
     """Gradient descent on the support loss from meta-learnt weights of a `network` with one output per class.
 
-    `steps` and `rate` hold in training mode, `test_steps` and `test_rate` (as `rate`, if not given) in evaluation mode.
-    `first_order` leaves out second derivatives. `learn_rates` learns one rate for each weight tensor, as a logarithm.
+    `steps` and `rate` apply in training mode, `test_steps` and `test_rate` (by default `rate`) in evaluation mode.
+    `first_order` omits second derivatives. `learn_rates` learns one rate for each weight tensor, as a logarithm.
 
-    Two details are the released code's and not the paper's. With `sum_over_classes`, L_S is the sum of the support
-    examples' cross-entropies divided by the number of shots, so each step is `way` times as long as with their mean.
+    Two details come from the released code, not from the paper. With `sum_over_classes`, L_S is the sum of the support
+    examples' cross-entropies divided by the number of shots, so each step is `way` times as large as with their mean.
     With `keep_norms`, batch norm's shifts are learnt, but not adapted to an episode.
     """
 
@@ -46,14 +46,14 @@ class MAML(AdaptingLearner):
         if steps < 1 or test_steps < 1:
             raise InvalidOptionError(f"steps and test_steps must be at least 1, but got {steps} and {test_steps}.")
         if test_rate is not None and learn_rates:
-            raise InvalidOptionError("Learnt inner rates hold for training and test: leave out test_rate.")
+            raise InvalidOptionError("With learn_rates, the learnt rates apply at test time too: leave out test_rate.")
         self.steps, self.test_steps, self.first_order = steps, test_steps, first_order
         self.test_rate = None if test_rate is None else positive("test_rate", test_rate)
         self.factor = way if sum_over_classes else 1
         self.log_rates = log_parameter("rate", rate, learn_rates, (len(self.network.start()),))
 
     def adapt(self, support: Tensor, targets: Tensor) -> Weights:
-        """The weights after the inner loop of one episode, differentiable in those before it."""
+        """The weights after the inner loop of one episode, differentiable with respect to the initial weights."""
         weights = self.network.start()
         for _ in range(self.steps if self.training else self.test_steps):
             weights = self._step(weights, support, targets)

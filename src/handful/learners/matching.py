@@ -19,14 +19,14 @@ from handful.learners.reading import shuffled
 
 
 class CosineAttention(KernelLearner):
-    """Logits log sum_i a(x, x_i) y_i with a = softmax_i(scale cos(x, x_i)): cosines need inner products only."""
+    """Logits log sum_i a(x, x_i) y_i with a = softmax_i(scale cos(x, x_i)); cosines only need inner products."""
 
     def __init__(self, scale: float, learn_scale: bool) -> None:
         super().__init__()
         self.log_scale = log_parameter("scale", scale, learn_scale)
 
     def fit_gram(self, gram: Tensor, targets: Tensor) -> GramPredictor:
-        """Keep the support's norms; all work is in the prediction."""
+        """Keep the support's norms; all the work happens in the predictor."""
         support_norms = gram.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)  # (..., 1, n)
         labels = targets.to(gram.dtype)
         scale = self.log_scale.exp()
@@ -43,8 +43,8 @@ class CosineAttention(KernelLearner):
 class FullContext(nn.Module):
     """Full context embeddings: support examples see each other, and each query sees the support (appendix A).
 
-    g(x_i) adds the two directions of an LSTM over the support set to x_i. f(x) is what an LSTM with x as its input
-    holds after `steps` steps, at each of which it also reads r = sum_i softmax_i(h . g(x_i)) g(x_i).
+    g(x_i) adds the two directions of an LSTM over the support set to x_i. f(x) is the state of an LSTM with input
+    x after `steps` steps; in each of them it also reads r = sum_i softmax_i(h . g(x_i)) g(x_i).
     """
 
     def __init__(self, features: int, steps: int) -> None:
@@ -73,10 +73,10 @@ class FullContext(nn.Module):
 
 
 class MatchingNet(BaseLearner):
-    """The class of the most similar support examples, by attention (eq. 1).
+    """Chooses the class of the most similar support examples, by attention (eq. 1).
 
-    `context` adds full context embeddings, which read the support as a sequence: in training its order is drawn again
-    each time. The paper's attention has scale = 1; a larger scale learns faster, and at one shot it changes no answer.
+    `context` adds full context embeddings, which read the support as a sequence; in training it is shuffled each
+    time. The paper's attention has scale = 1; a larger scale learns faster, and at one shot it changes no answer.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class MatchingNet(BaseLearner):
 
     @property
     def kernel(self) -> KernelLearner | None:
-        """Plain attention needs inner products only; full context embeddings need the vectors."""
+        """Plain attention as a kernel learner; None with full context embeddings, which need the vectors."""
         return self.attention if self.context is None else None
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:

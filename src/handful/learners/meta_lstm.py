@@ -1,11 +1,11 @@
 """Meta-LSTM: an LSTM as the optimiser of a network (Ravi and Larochelle 2017, section 3).
 
 The weights are the cell state of a gated update, theta_t = f_t theta_t-1 - i_t g_t, with g_t the gradient of the
-support loss L_t; i_t = sigma(W_i [h_t, theta_t-1, i_t-1] + b_i) is a learnt rate of each weight and f_t, likewise, how
-much of the weight to keep. h_t is the state of an ordinary LSTM that reads g_t and L_t, preprocessed, for each weight
-by itself, with parameters shared by all weights. theta_0 is learnt too. In place of i_t-1 and f_t-1 the released code
-(model/lstm/lstm-helper.lua) gives each gate the argument of its last sigmoid, and it divides the gradient of the mean
-loss by the number of examples once more (model/lstm/meta-learner-lstm.lua).
+support loss L_t; i_t = sigma(W_i [h_t, theta_t-1, i_t-1] + b_i) is a learnt rate for each weight, and f_t, computed in
+the same way, how much of the weight to keep. h_t is the state of an ordinary LSTM that reads the preprocessed g_t and
+L_t, separately for each weight but with shared parameters. theta_0 is learnt too. Instead of i_t-1 and f_t-1, the
+released code (model/lstm/lstm-helper.lua) gives each gate the argument of its last sigmoid, and it divides the gradient
+of the mean loss by the number of examples again (model/lstm/meta-learner-lstm.lua).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from handful.learners.adapting import AdaptingLearner, Batching, Statistics, Wei
 Feedback = Literal["value", "logit"]
 
 LOG_RANGE = 10.0
-"""p of the preprocessing: values down to exp(-p) are given by their logarithm."""
+"""The p of the preprocessing: values down to exp(-p) are represented by their logarithm."""
 
 
 class MetaLSTM(AdaptingLearner):
     """A learnt, per-weight gated update rule with `hidden` units and a learnt initial state.
 
-    `rate` and `keep` are what the input and forget gates give before anything is learnt. As in the paper, gradients
-    are inputs of the optimiser and are not differentiated themselves. `feedback` is what a gate sees of the previous
-    step: its value (the paper; i_0 = 0 and f_0 = 1), or that value's logit (the released code; both start at 0).
-    `divide_twice` divides gradients by the number of support examples, as the released code does.
+    `rate` and `keep` are the initial outputs of the input and forget gates. As in the paper, gradients are inputs of
+    the optimiser and are not differentiated themselves. `feedback` is what a gate sees of the previous step: its value
+    (the paper; i_0 = 0 and f_0 = 1), or the logit of that value (the released code; both start at 0). `divide_twice`
+    divides gradients by the number of support examples, as the released code does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MetaLSTM(AdaptingLearner):
                 f"steps, test_steps and hidden must be at least 1, but got {steps}, {test_steps} and {hidden}."
             )
         if not (0 < rate < 1 and 0 < keep < 1):
-            raise InvalidOptionError(f"rate and keep are values of a gate, in (0, 1), but got {rate} and {keep}.")
+            raise InvalidOptionError(f"rate and keep are gate values and must be in (0, 1), but got {rate} and {keep}.")
         if feedback not in ("value", "logit"):
             raise InvalidOptionError(f"feedback must be 'value' or 'logit', but got '{feedback}'.")
         self.steps, self.test_steps = steps, test_steps or steps
@@ -82,7 +82,7 @@ class MetaLSTM(AdaptingLearner):
         return _named(theta, start)
 
     def _slope(self, theta: Tensor, like: Weights, support: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The support loss and its gradient in all weights, (p,), as plain numbers."""
+        """The support loss and its gradient with respect to all weights, (p,), detached."""
         losses = torch.func.grad_and_value(self.network.loss)
         slopes, loss = losses(_named(theta.detach(), like), support.detach(), targets)
         slope = torch.cat([slope.flatten() for slope in slopes.values()])
@@ -108,7 +108,7 @@ def _gate(fan_in: int, value: float) -> nn.Linear:
 
 
 def _logit(gate: nn.Linear, hidden: Tensor, theta: Tensor, before: Tensor) -> Tensor:
-    """What goes into a gate's sigmoid, for each weight."""
+    """The argument of a gate's sigmoid, for each weight."""
     logit: Tensor = gate(torch.cat([hidden, theta.unsqueeze(-1), before.unsqueeze(-1)], dim=-1))
     return logit.squeeze(-1)
 

@@ -16,8 +16,8 @@ Metric = Literal["euclidean", "cosine"]
 class ProtoNet(KernelLearner):
     """Logits are minus the squared Euclidean distances to the class means, or their cosines times `scale`.
 
-    Means need no embeddings: with M the row-normalised transposed targets, the products of queries and means are
-    K(query, support) M^T, and the means' squared norms are the diagonal of M K M^T.
+    The means are not computed explicitly: with M the row-normalised transposed targets, the products of queries and
+    means are K(query, support) M^T, and the squared norms of the means are the diagonal of M K M^T.
     """
 
     def __init__(self, metric: Metric = "euclidean", scale: float | None = None, *, learn_scale: bool = False) -> None:

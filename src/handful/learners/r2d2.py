@@ -17,11 +17,11 @@ Prior = Literal["isotropic", "diagonal"]
 class R2D2(KernelLearner):
     """Logits alpha X' W + beta (eq. 6) with W = X^T (X X^T + lam I)^-1 Y (eq. 5), from inner products alone.
 
-    The defaults are the authors' conventions, which their text leaves out: `lam` is multiplied by the number of support
-    examples (`lam_per_example`), and a column of ones is appended to X and penalised like the rest (`intercept`), which
-    adds 1 to every inner product. `lam` and `scale` are kept as logarithms, so that learning cannot make them negative;
-    `direct_scale` learns the scale itself, as the authors' code does, which lets it leave a very small start sooner.
-    `prior='diagonal'` gives each of `features` embedding dimensions a lam of its own (eq. 8).
+    The defaults are conventions of the authors' code, which the paper does not mention: `lam` is multiplied by the
+    number of support examples (`lam_per_example`), and a column of ones is appended to X and penalised like the rest
+    (`intercept`), which adds 1 to every inner product. `lam` and `scale` are stored as logarithms, so they stay
+    positive. `direct_scale` learns the scale itself, as the authors' code does, so that it grows faster from a very
+    small initial value. `prior='diagonal'` gives each of `features` embedding dimensions its own lam (eq. 8).
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class R2D2(KernelLearner):
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
 
     def feature_map(self, embeddings: Tensor) -> Tensor:
-        """The embeddings; under the diagonal prior divided by sqrt(lam), which leaves ridge regression with lam = 1."""
+        """The embeddings, divided by sqrt(lam) with the diagonal prior, so that ridge regression has lam = 1."""
         if self.prior == "isotropic":
             return embeddings
         if embeddings.shape[-1] != len(self.log_lam):
             raise ShapeError(
-                f"The diagonal prior was built for {len(self.log_lam)} features, but the embedding gives "
+                f"The diagonal prior was built for {len(self.log_lam)} features, but the embedding returns "
                 f"{embeddings.shape[-1]}. Set `features` to that number."
             )
         return embeddings * torch.exp(-0.5 * self.log_lam)

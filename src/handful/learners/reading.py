@@ -1,4 +1,4 @@
-"""Shared by the learners that read an episode with a network: its order, a start as a vote, answers in chunks."""
+"""Helpers for learners that read an episode with a network: shuffling, starting as a vote, answering in chunks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 VOTE = 5.0
-"""What a unanimous vote adds to a class's logit before anything is learnt."""
+"""How much a unanimous vote initially adds to a class's logit."""
 
 CHUNK_NUMBERS = 2**23
-"""Intermediate numbers held at once when no gradient is wanted: 32 MB in single precision."""
+"""Intermediate numbers in memory at once when no gradient is needed: 32 MB in single precision."""
 
 
 def shuffled(support: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The support set in a new random order, one for all episodes of a batch, drawn from torch's default generator.
 
-    Episodes come sorted by class; a sequence learner trained on them as they are would learn that order too.
+    Episodes are sorted by class, and a sequence learner trained on them without shuffling would learn that order.
     """
     lead = targets.ndim - 2
     order = torch.randperm(targets.shape[-2], device=targets.device)
@@ -25,10 +25,10 @@ def shuffled(support: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def start_as_vote(classify: nn.Linear, first: int, labels: int) -> None:
-    """Let the inputs `first` to `first` + `labels` of the last layer, which hold gathered labels, count for themselves.
+    """Initialise the last layer so that its inputs `first` to `first` + `labels`, the gathered labels, are a vote.
 
-    From random weights such a learner knows neither which examples to gather labels from nor what a label means, and
-    learning each needs the other: it would spend thousands of episodes at chance.
+    With random weights, such a learner knows neither which examples to gather labels from nor what a label means, and
+    it needs each to learn the other: it would spend thousands of episodes at chance.
     """
     with torch.no_grad():
         classify.weight[:, first : first + labels] += VOTE * torch.eye(classify.out_features)[:, :labels]
@@ -37,8 +37,8 @@ def start_as_vote(classify: nn.Linear, first: int, labels: int) -> None:
 def by_chunks(answer: Callable[[Tensor, Tensor], Tensor], support: Tensor, query: Tensor, cost: int) -> Tensor:
     """`answer(support, query)` for a batch of episodes, (b, n, ...) and (b, q, ...) -> (b, q, way).
 
-    `cost` is how many numbers a query takes on the way. With gradients everything has to be kept, and normalisation
-    layers in training want the whole batch, so only a call without gradients is cut.
+    `cost` is how many intermediate numbers a query needs. With gradients, all of them are kept anyway, and
+    normalisation layers need the whole batch in training, so only calls without gradients are divided into chunks.
     """
     room = max(1, CHUNK_NUMBERS // cost)
     if torch.is_grad_enabled() or query.shape[0] * query.shape[1] <= room:

@@ -1,4 +1,4 @@
-"""Learners by name, for recipes and the command line: from a name and options to an embedding and a learner."""
+"""The registry of learners, for recipes and the command line: from a name and options to an embedding and a learner."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from handful.learners.transfer import Transfer
 Option = bool | int | float | str
 Built = tuple[nn.Module, BaseLearner]
 SIZE = 64
-"""Features that the embedding is reduced to, unless the option `size` says otherwise."""
+"""Default of the option `size`, the number of features that the embedding is reduced to."""
 
 
 def build_learner(
     name: str, embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]
 ) -> Built:
-    """The embedding and the learner of a model; learners that own the network get it and leave an identity behind."""
+    """The embedding and the learner of a model; if the learner owns the network, the embedding becomes an identity."""
     if name not in LEARNERS:
         raise InvalidOptionError(f"There is no learner '{name}'. Choose one of {', '.join(sorted(LEARNERS))}.")
     entry = LEARNERS[name]
@@ -51,7 +51,7 @@ def build_learner(
 
 
 def feature_shape(embedding: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
-    """The shape of what an embedding gives for one image of this shape."""
+    """The shape of an embedding's output for one image of this shape."""
     training = embedding.training
     like = next(embedding.parameters(), torch.empty(0))
     with torch.no_grad():
@@ -61,16 +61,16 @@ def feature_shape(embedding: nn.Module, image_shape: tuple[int, int, int]) -> tu
 
 
 def embedding_size(embedding: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """The number of features that an embedding gives for images of this shape."""
+    """The number of features that an embedding has for images of this shape."""
     return math.prod(feature_shape(embedding, image_shape))
 
 
 def check_options(
     name: str, cls: type[BaseLearner], options: Mapping[str, Option], given: Collection[str] = ()
 ) -> None:
-    """Refuse an option that the learner does not have or that is missing, or one of another type than its default's.
+    """Raise if an option is unknown, missing, or not of the type of its default.
 
-    `given` names the constructor's arguments that come from the embedding and are no options.
+    `given` names the constructor's arguments that come from the embedding and are not options.
     """
     parameters = {key: each for key, each in inspect.signature(cls).parameters.items() if key not in given}
     for key, value in options.items():
@@ -82,7 +82,7 @@ def check_options(
             continue
         if wanted is not None and type(value) is not wanted:
             raise InvalidOptionError(
-                f"Option '{key}' of learner {name} takes a {wanted.__name__} like {default!r}, but got {value!r}."
+                f"Option '{key}' of learner {name} must be a {wanted.__name__} like {default!r}, but got {value!r}."
             )
     missing = [key for key, each in parameters.items() if each.default is inspect.Parameter.empty]
     if missing_here := [key for key in missing if key not in options]:
@@ -90,13 +90,13 @@ def check_options(
 
 
 Given = tuple[nn.Module, dict[str, Any]]
-"""The embedding that remains in front of the learner, and what the learner's constructor gets from it."""
+"""The embedding in front of the learner, and the constructor arguments that come from it."""
 Give = Callable[[nn.Module, tuple[int, int, int], Mapping[str, Option]], Given]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A learner's class, what its constructor gets from the embedding, and whether it takes the option `size`."""
+    """A learner's class, its arguments that come from the embedding, and whether it has the option `size`."""
 
     cls: type[BaseLearner]
     give: Give
@@ -105,7 +105,7 @@ class Entry:
 
 
 def default_options(name: str) -> dict[str, Option]:
-    """The options of a learner with their defaults, without those that come from the embedding."""
+    """The options of a learner and their defaults, without arguments that come from the embedding."""
     entry = LEARNERS[name]
     parameters = inspect.signature(entry.cls).parameters
     defaults = {key: each.default for key, each in parameters.items() if isinstance(each.default, Option)}
@@ -127,7 +127,7 @@ def _size(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapp
 
 
 def _size_for(key: str, value: Option) -> Give:
-    """The embedding's size, but only for learners with this option."""
+    """Pass on the embedding's size, but only if this option is set."""
     return lambda embedding, image_shape, options: (
         _size(embedding, image_shape, options) if options.get(key) == value else (embedding, {})
     )
@@ -139,25 +139,25 @@ def _head(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapp
 
 
 def _network(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
-    """The embedding and a linear layer, all for the learner to adapt; images reach it as they are."""
+    """The embedding and a linear layer, for the learner to adapt as a whole; it gets the images themselves."""
     head = nn.Linear(embedding_size(embedding, image_shape), _way(options))
     return nn.Identity(), {"network": nn.Sequential(embedding, head)}
 
 
 def _maps(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
-    """An embedding that gives feature maps: as it is, or by its own method `feature_maps`."""
+    """An embedding that returns feature maps, either directly or with its method `feature_maps`."""
     maps: nn.Module = getattr(embedding, "feature_maps", lambda: embedding)()
     shape = feature_shape(maps, image_shape)
     if len(shape) != 3:
         raise InvalidOptionError(
-            f"This learner compares feature maps (channels, height, width), but the embedding gives features of shape "
-            f"{shape}. Use an embedding that does not flatten them, or that has a method `feature_maps`."
+            f"This learner compares feature maps (channels, height, width), but the embedding returns features of "
+            f"shape {shape}. Use an embedding that does not flatten them, or that has a method `feature_maps`."
         )
     return maps, {"shape": shape}
 
 
 def _maps_or_network(embedding: nn.Module, image_shape: tuple[int, int, int], options: Mapping[str, Option]) -> Given:
-    """Feature maps; where their batch norm depends on the episode, the learner owns the network and gets images."""
+    """Feature maps; if their batch norm depends on the episode, the learner owns the network and gets images."""
     maps, given = _maps(embedding, image_shape, options)
     if options.get("statistics") != "batch":
         return maps, {**given, "network": None}
@@ -188,4 +188,4 @@ LEARNERS: dict[str, Entry] = {
     "meta-lstm": Entry(MetaLSTM, _network),
     "transfer": Entry(Transfer, _size),
 }
-"""Every learner by name: the only list of them."""
+"""All learners by name."""

@@ -1,8 +1,8 @@
 """Relation networks: a learnt comparison of feature maps (Sung et al. 2018, eq. 1 and 2).
 
 The relation of a query with a class is r = g([sum_i f(x_i), f(x)]) in (0, 1), where the sum runs over the class's
-examples, [ , ] stacks channels and g is a small convolutional network; training makes it 1 for the true class and 0 for
-the others by mean squared error.
+examples, [ , ] stacks channels and g is a small convolutional network; it is trained to be 1 for the true class and 0
+for the others, with mean squared error.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class RelationNet(BaseLearner):
     """Logits are the log-odds of relation scores; embeddings are feature maps of `shape` (channels, height, width).
 
     The relation module is the paper's: two blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool, then two
-    linear layers. `padding` belongs to its convolutions: the authors' code has 0 on miniImageNet and 1 on Omniglot.
-    The first convolution is linear in both halves of its input, so that it runs once for each class and once for each
-    query instead of once for each pair of them. The paper adds up the examples of a class; `average` takes their mean,
+    linear layers. `padding` is that of its convolutions: the authors' code has 0 on miniImageNet and 1 on Omniglot.
+    The first convolution is linear in both halves of its input, so it runs once for each class and once for each
+    query instead of once for each pair of them. The paper sums the examples of a class; `average` takes their mean,
     so that a network trained with one number of shots works with others.
 
-    The released evaluation never leaves the training mode of batch norm: support, queries and pairs are normalised by
+    The released evaluation keeps batch norm in training mode: support, queries and pairs are normalised by
     the moments of their own batch. `statistics='batch'` does the same, one episode at a time, in a learner that owns
     the embedding (`network`, from images to feature maps). It is transductive: an answer depends on the other queries.
-    `start='original'` draws initial weights as the authors' code does.
+    `start='original'` initialises weights as the authors' code does.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class RelationNet(BaseLearner):
         if min(height, width) < 1:
             raise ShapeError(
                 f"The relation module halves feature maps twice, so with padding {padding} they need at least "
-                f"{_SMALLEST[padding]} positions, but the embedding gives {shape[1]}x{shape[2]}. Use larger images or "
-                f"an embedding that pools less{'' if padding else ', or padding 1'}."
+                f"{_SMALLEST[padding]} positions, but the embedding returns {shape[1]}x{shape[2]}. Use larger images "
+                f"or an embedding that pools less{'' if padding else ', or padding 1'}."
             )
         self.shape, self.average = tuple(shape), average
         self.of_class = nn.Conv2d(shape[0], channels, 3, padding=padding)
@@ -104,7 +104,7 @@ class RelationNet(BaseLearner):
         return relation_loss(logits, targets)
 
     def _fit_each(self, supports: Tensor, targets: Tensor) -> Predictor:
-        """Images (b, n, *shape): each episode passes the network by itself, because its moments are its own."""
+        """Images (b, n, *shape): each episode passes through the network separately, because it has its own moments."""
         classes = [self._of_classes(self._maps(each), labels) for each, labels in zip(supports, targets, strict=True)]
 
         def predictor(query: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class RelationNet(BaseLearner):
         if maps.shape[-3:] != self.shape:
             raise ShapeError(
                 f"This relation network compares feature maps of shape {self.shape}, "
-                f"but the embedding gives {tuple(maps.shape[depth:])}."
+                f"but the embedding returns {tuple(maps.shape[depth:])}."
             )
 
     def _of_classes(self, support: Tensor, targets: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _after_convolution(channels: int) -> list[nn.Module]:
 
 
 def _positions_left(side: int, padding: int) -> int:
-    """Positions a side after two convolutions of kernel 3 and two poolings."""
+    """Positions per side after two convolutions with kernel size 3 and two poolings."""
     for _ in range(2):
         side = (side - 2 + 2 * padding) // 2
     return side
@@ -160,7 +160,7 @@ _SMALLEST = {0: "10x10", 1: "4x4"}
 
 
 def _use_batch_statistics(network: nn.Module) -> None:
-    """Let every batch norm take the moments of the batch at hand, in training and in evaluation."""
+    """Make every batch norm use the moments of the current batch, in training and in evaluation."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.BatchNorm2d):

@@ -1,7 +1,7 @@
 """Siamese networks: verification of pairs by a learnt weighted L1 metric (Koch et al. 2015, section 3).
 
-Two images are of one class with probability p = sigma(sum_j alpha_j |h_j - h'_j| + b), h = sigma(V x + c). Trained on
-pairs; an N-way problem is answered by the class whose examples are most probably the query's kin.
+Two images are of one class with probability p = sigma(sum_j alpha_j |h_j - h'_j| + b), h = sigma(V x + c). It is
+trained on pairs; in an N-way problem it chooses the class whose examples most probably form a pair with the query.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from handful.learners.reading import by_chunks
 class Siamese(BaseLearner):
     """The logit of a class is the mean over its examples of the log-odds that query and example are a pair.
 
-    Train with one shot: then the logits are those of the pairs of each query with each support image, and the loss is
-    that of verification, with pairs of one class weighted to count as much as the others together.
+    Train with one shot: then each logit belongs to a pair of a query and a support image, and the loss is that of
+    verification, weighted so that pairs of the same class count as much as all others together.
     """
 
     def __init__(self, features: int, hidden: int = 4096) -> None:
@@ -43,7 +43,7 @@ class Siamese(BaseLearner):
         return predictor
 
     def objective(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The loss of verification, `pair_loss`."""
+        """The verification loss, `pair_loss`."""
         return pair_loss(logits, targets)
 
     def _odds(self, support: Tensor, query: Tensor) -> Tensor:
@@ -53,6 +53,6 @@ class Siamese(BaseLearner):
 
 
 def pair_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy of all pairs; the one true pair of a query weighs as much as its way - 1 false ones."""
+    """Binary cross-entropy over all pairs; the one true pair of a query counts as much as its way - 1 false ones."""
     others = torch.tensor(targets.shape[-1] - 1.0, dtype=logits.dtype, device=logits.device)
     return nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), pos_weight=others)

@@ -24,14 +24,14 @@ Streams = tuple[Tensor, Tensor]
 class SNAIL(BaseLearner):
     """The paper's stack, two convolution stacks between three attention blocks, scaled by `width`.
 
-    No position looks ahead, so the support's activations are the same for all queries: they are computed once, and each
-    query adds its own last position. The convolutions reach back over `shot` examples of each class; longer sequences
+    No position looks ahead, so the support's activations are the same for all queries. They are computed once, and each
+    query adds its own last position. The convolutions cover `shot` examples of each class; longer sequences
     work too, through attention. Labels are inputs, so the way is fixed. In training the support is shuffled.
 
     A sequence of T examples has ceil(log2 T) dilations, which double from `first_dilation`. The paper's pseudo-code
-    begins with 2, so that its convolutions skip the neighbour; from 1 they see every earlier example. With `vote`, the
-    keys of attention start equal to its queries, the last block passes labels on by similarity, and the logits start as
-    their vote; without, all weights start as torch draws them.
+    starts at 2, so its convolutions skip the neighbour; starting at 1 they see every earlier example. With `vote`, the
+    keys of attention are initialised equal to its queries, the last block passes on labels by similarity, and the
+    logits start as their vote; without it, all weights have torch's default initialisation.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class _Attention(nn.Module):
         self.sizes = (keys, keys, values)
 
     def tie_keys(self) -> None:
-        """Let keys start equal to queries, so that attention starts by similarity, not at random."""
+        """Initialise keys equal to queries, so that attention starts with similarity instead of random weights."""
         keys = self.sizes[0]
         with torch.no_grad():
             for parameter in self.project.parameters():
                 parameter[keys : 2 * keys] = parameter[:keys]
 
     def pass_on(self, first: int, count: int) -> None:
-        """Begin with values that are the inputs `first` to `first` + `count` as they are."""
+        """Initialise the first values as copies of the inputs `first` to `first` + `count`."""
         start = 2 * self.sizes[0]
         with torch.no_grad():
             self.project.bias[start : start + count] = 0
@@ -111,7 +111,7 @@ class _Attention(nn.Module):
             self.project.weight[start : start + count, first : first + count] = torch.eye(count)
 
     def forward(self, streams: Streams) -> Streams:
-        """Append what each position reads from itself and those before it."""
+        """Append what each position reads from itself and all earlier positions."""
         support, last = streams
         queries, keys, values = self.project(support).split(self.sizes, dim=-1)
         ahead = torch.ones(support.shape[1], support.shape[1], dtype=torch.bool, device=support.device).triu(1)

@@ -1,7 +1,7 @@
 """Softmax regression as a base learner: all classes coupled, by Newton's method in the dual (the paper's future work).
 
-W = argmin sum_i (log sum_c exp(x_i.w_c) - x_i.w_{y_i}) + lam / 2 |W|^2. Where LR-D2 solves one class against the rest
-for each class, this is one problem, and its logits are those of one distribution over the classes.
+W = argmin sum_i (log sum_c exp(x_i.w_c) - x_i.w_{y_i}) + lam / 2 |W|^2. LR-D2 solves one problem per class, against the
+rest; this is a single problem, and its logits give one distribution over the classes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from handful.solvers.logistic import Gradient
 
 
 class SoftmaxRegression(KernelLearner):
-    """Multinomial logistic regression with LR-D2's conventions: a penalised column of ones, `lam` as it is.
+    """Multinomial logistic regression with LR-D2's conventions: a penalised column of ones, `lam` not scaled.
 
-    `gradient` is through all `steps` ('unrolled'), through the last one ('last_step'), or at the solution ('implicit',
+    `gradient` differentiates all `steps` ('unrolled'), the last one ('last_step'), or the solution ('implicit',
     whose memory does not grow with the steps); at convergence they agree.
     """
 

@@ -16,9 +16,9 @@ from handful.solvers import svm_dual
 
 
 class SVM(KernelLearner):
-    """MetaOptNet's learner with its conventions: C = 0.1, no intercept, 15 steps of the solver, a learnt scale.
+    """MetaOptNet's learner with its conventions: C = 0.1, no intercept, 15 solver steps, a learnt scale.
 
-    `gradient` comes from the optimality conditions ('implicit') or through all steps ('unrolled').
+    `gradient` differentiates the optimality conditions ('implicit') or all steps ('unrolled').
     """
 
     def __init__(

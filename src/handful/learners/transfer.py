@@ -11,12 +11,12 @@ from handful.learners.r2d2 import R2D2
 
 
 class Transfer(BaseLearner):
-    """In training mode a linear layer with an output for each of `classes` training classes, by cross-entropy;
-    in evaluation mode R2-D2's ridge regression on the features as they are, with nothing meta-learnt.
+    """In training mode, a linear layer over all `classes` training classes, trained with cross-entropy;
+    in evaluation mode, R2-D2's ridge regression on the features, with nothing meta-learnt.
 
     With `normalise` the layer sees features normalised over the batch. Half of an untrained network's features are the
-    same for all images, and without normalisation thousands of outputs swing together at every step: learning takes
-    hundreds of episodes to begin. Appendix A has a plain fully-connected layer: `normalise=False`.
+    same for all images, so without normalisation thousands of outputs swing together at every step, and it takes
+    hundreds of episodes until learning begins. Appendix A has a plain fully-connected layer: `normalise=False`.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Transfer(BaseLearner):
         return self.ridge
 
     def fit(self, support: Tensor, targets: Tensor) -> Predictor:
-        """In training the support is not looked at: the classes are those of the whole training split."""
+        """In training the support is ignored, because the classes are those of the whole training split."""
         return self._over_classes if self.training else self.ridge.fit(support, targets)
 
     def pose(self, episode: Episode) -> Episode:
-        """All images of the episode as queries, labelled by their number among the training classes."""
+        """All images of the episode as queries, labelled by their class among all training classes."""
         return episode.over_classes(count=self.classify.out_features)
 
     def _over_classes(self, images: Tensor) -> Tensor:

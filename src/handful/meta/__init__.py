@@ -1,1 +1,1 @@
-"""Everything that trains and measures few-shot models, whatever their learner."""
+"""Training and evaluation of few-shot models with any learner."""

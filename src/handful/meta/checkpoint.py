@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file with tensors and JSON facts, written whole or not at all, never a pickle."""
+"""Checkpoints: one safetensors file with tensors and JSON facts, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FORMAT = 1
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors, facts and their checksum to one file: a reader sees the old file or the new one, never a half."""
+    """Write tensors, facts and their checksum to one file; a reader sees the old file or the new one, never a mix."""
     write_tensors(path, tensors, {"format": FORMAT, **facts})
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a checkpoint; a missing, truncated, damaged or foreign file is refused with the reason.
+    """The tensors and facts of a checkpoint; raises if the file is missing, truncated, damaged or not a checkpoint.
 
-    A file without a checksum was written by handful 0.1 and is read as before.
+    A file without a checksum was written by handful 0.1 and is read without that check.
     """
     if not path.exists():
         raise CheckpointError(f"There is no checkpoint {path}.")

@@ -1,4 +1,4 @@
-"""Every choice of a training run in typed values that go to JSON and back, and when a run counts as complete."""
+"""All settings of a training run as typed values that can be stored as JSON, and when a run counts as complete."""
 
 from __future__ import annotations
 
@@ -18,55 +18,54 @@ Reduce = Literal["ordered", "fast"]
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """How long and how to train. The defaults are the paper's policy with the limits of the authors' code."""
+    """How to train, and for how long. The defaults are the paper's policy with the limits of the authors' code."""
 
     episodes: int = 120_000
-    """Episodes to train for at most."""
+    """Maximum number of training episodes."""
     optimiser: Literal["adam", "adam-l2", "sgd"] = "adam"
-    """Adam, the same with weight decay as part of the gradient, or gradient descent with Nesterov's momentum."""
+    """adam, adam-l2 (Adam with weight decay in the gradient), or sgd with Nesterov momentum."""
     rate: float = 5e-3
-    """The initial learning rate."""
+    """Initial learning rate."""
     momentum: float = 0.9
-    """Momentum of stochastic gradient descent."""
+    """Momentum of sgd."""
     schedule: Literal["step", "cosine", "constant"] = "step"
-    """step: multiply the rate by `decay` every `decay_every` episodes; cosine: down to 0 at the last episode."""
+    """step multiplies the rate by `decay` every `decay_every` episodes; cosine lowers it to 0 at the last episode."""
     decay: float = 0.5
     """Factor of the step schedule."""
     decay_every: int = 2_000
-    """Episodes between two steps of the step schedule."""
+    """Episodes between steps of the step schedule."""
     weight_decay: float = 0.0
-    """Weight decay on weights of two or more dimensions: decoupled from adam's steps, else part of the gradient."""
+    """Weight decay on weights with two or more dimensions: decoupled for adam, otherwise part of the gradient."""
     label_smoothing: float = 0.0
-    """Share of each query's target that is spread over all classes."""
+    """Share of each target that is spread evenly over all classes."""
     classify: float = 0.0
     """Weight of an auxiliary classification loss over all training classes; its linear layer is discarded."""
     average: Literal["none", "exponential", "uniform"] = "none"
-    """Which average of the weights along the run is validated and kept as the best, if not the weights themselves."""
+    """Average of the weights that is validated and kept as the best checkpoint; none uses the weights themselves."""
     average_decay: float = 0.999
-    """Memory of the exponential average, per update."""
+    """Decay of the exponential average per update."""
     average_from: float = 0.0
-    """Share of the episodes after which averaging begins, for example 0.75 for the last quarter."""
+    """Share of the episodes after which averaging starts, for example 0.75 for the last quarter."""
     episodes_per_step: int = 1
     """Episodes averaged in one update."""
     statistics: Literal["episode", "step"] = "episode"
-    """Whose images batch norm takes its statistics from in training: each episode's own, as in the paper, or those of
-    all episodes of a step together, as some other methods. A step can be shared by several processes with the former
-    only."""
+    """Batch norm statistics in training: of each episode, as in the paper, or of all episodes of a step together.
+    Several processes can share a step only with the statistics of each episode."""
     clip: float = 0.0
-    """Largest gradient norm; 0 means no clipping."""
+    """Maximum gradient norm; 0 means no clipping."""
     clip_value: float = 0.0
-    """Largest size of each entry of the gradient; 0 means no clipping."""
+    """Maximum absolute value of each entry of the gradient; 0 means no clipping."""
     validate_every: int = 500
-    """Episodes between two validations; 0 means never."""
+    """Episodes between validations; 0 means never."""
     patience: int = 20_000
-    """Stop at the first validation more than this many episodes after any score was at its best; 0 means never."""
+    """Stop if no validation score has improved for more than this many episodes; 0 means never."""
 
     def __repr__(self) -> str:
         return _changed(self)
 
     def __post_init__(self) -> None:
         if self.episodes_per_step == 1:
-            object.__setattr__(self, "statistics", "episode")  # the same thing, so that equal plans compare as equal
+            object.__setattr__(self, "statistics", "episode")  # equivalent, and so that such plans compare as equal
         for name in ("episodes", "episodes_per_step", "decay_every"):
             if getattr(self, name) < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, but got {getattr(self, name)}.")
@@ -83,16 +82,16 @@ class Plan:
         if self.validate_every % self.episodes_per_step:
             raise InvalidOptionError(
                 f"validate_every = {self.validate_every} must be a multiple of episodes_per_step = "
-                f"{self.episodes_per_step}, because validation happens between two updates."
+                f"{self.episodes_per_step}, because validation happens between updates."
             )
 
     @property
     def parts(self) -> int:
-        """How many passes through the network an update is made of."""
+        """The number of passes through the network per update."""
         return self.episodes_per_step if self.statistics == "episode" else 1
 
     def is_over(self, episode: int, last_improvement: int | None) -> bool:
-        """Whether all episodes are trained or patience is exhausted; None where nothing was validated yet."""
+        """Whether all episodes are trained or patience is exhausted; `last_improvement` is None before validation."""
         stalled = (
             self.patience
             and last_improvement is not None
@@ -102,7 +101,7 @@ class Plan:
 
     @property
     def fixed_length(self) -> str:
-        """Why a longer run would have trained differently from the start; empty if it would not."""
+        """Why a longer run would have trained differently from the beginning; empty if it would not."""
         if self.schedule == "cosine":
             return f"its cosine schedule brought the learning rate down to 0 at episode {self.episodes:,}"
         if self.average != "none" and self.average_from:
@@ -110,7 +109,7 @@ class Plan:
         return ""
 
     def rate_at(self, episode: int) -> float:
-        """The learning rate of the update that begins with this episode."""
+        """The learning rate of the update that starts with this episode."""
         if self.schedule == "step":
             return self.rate * self.decay ** (episode // self.decay_every)
         if self.schedule == "cosine":
@@ -133,23 +132,23 @@ Network = Literal[
     "snail-resnet",
     "resnet12",
 ]
-"""Embeddings by name, without importing them: the names of `handful.embeddings.registry`, checked by a test."""
+"""The names in `handful.embeddings.registry`, repeated here to avoid importing it; a test compares them."""
 
 
 @dataclass(frozen=True, repr=False)
 class Recipe:
-    """What to train on, with which network and learner, on which episodes, for how long, from which seed."""
+    """Everything that determines a training run: data, network, learner, episodes, length and seed."""
 
     data: str = "glyphs"
-    """A data set's name, or the path of a folder of class folders."""
+    """Name of a data set, or path of a folder of class folders."""
     split: str = ""
-    """Which of the data set's splits by class; empty for its default."""
+    """Class split of the data set; empty for its default."""
     width: Network = "64C"
-    """Filters of the four convolutions: 32 each, 64 each, or the paper's 96, 192, 384, 512; or another network."""
+    """Network: four convolutions with 32, 64 or (wide) the paper's 96, 192, 384, 512 filters; or another one."""
     norm: Literal["batch", "group", "group-unbiased"] = "batch"
-    """Normalisation after each convolution; group-unbiased divides by the unbiased variance, as the authors' code."""
+    """Normalisation after each convolution; group-unbiased uses the unbiased variance, like the authors' code."""
     norm_start: Literal["ones", "uniform"] = "ones"
-    """Where batch norm's gamma starts: at 1, or uniform in (0, 1) as in PyTorch before 1.2, which older code pins."""
+    """Initial gamma of batch norm: 1, or uniform in (0, 1) as in PyTorch before 1.2, which older code uses."""
     dropout: float = 0.0
     """Dropout after blocks 3 and 4."""
     concatenate: bool = True
@@ -159,44 +158,44 @@ class Recipe:
     together: bool = True
     """In training, pass support and query through the network in one batch, so that they share batch statistics."""
     learner: str = "r2d2"
-    """The base learner's name."""
+    """Name of the base learner."""
     options: Mapping[str, Option] = field(default_factory=dict)
-    """The learner's options, by the names of its constructor."""
+    """Options of the learner, by the names of its constructor's arguments."""
     way: int = 20
-    """Classes of a training episode."""
+    """Classes per training episode."""
     images_per_class: int = 12
-    """K + Q: images of each class in a training episode."""
+    """K + Q: images per class in a training episode."""
     min_shot: int = 1
-    """Fewest shots of a training episode."""
+    """Smallest number of shots in a training episode."""
     max_shot: int = 9
-    """Most shots of a training episode; each episode draws its number uniformly."""
+    """Largest number of shots in a training episode; each episode draws its number uniformly."""
     augment: tuple[Literal["crop", "flip", "jitter"], ...] = ()
-    """Training transforms, in this order."""
+    """Augmentations of training images, in this order."""
     plan: Plan = field(default_factory=Plan)
     """Length, learning rate and validation."""
     val_ways: tuple[int, ...] = (5,)
-    """Classes of a validation episode; several give several scores."""
+    """Classes per validation episode; several values give several scores."""
     val_shots: tuple[int, ...] = (1, 5)
-    """A validation score for each of these shots."""
+    """Shots of validation episodes; several values give several scores."""
     val_query: int = 10
-    """Queries per class of a validation episode; 0 to make it as large as a training episode, if a class has enough."""
+    """Queries per class in validation episodes; 0 for as many images as in training episodes, if there are enough."""
     val_episodes: int = 200
-    """Episodes of each validation score."""
+    """Episodes per validation score."""
     val_fresh: bool = False
-    """Draw new validation episodes each time, instead of the same ones."""
+    """Draw new validation episodes each time instead of reusing the same ones."""
     seed: int = 0
-    """Seeds the weights, the episodes and dropout."""
+    """Seed for weights, episodes and dropout."""
 
     def __repr__(self) -> str:
         return _changed(self)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
+        """The recipe as plain values for a JSON file."""
         return asdict(self)
 
 
 def differences(old: Recipe, new: Recipe) -> list[str]:
-    """The names of the fields in which two recipes differ, those of their plans included."""
+    """The names of the fields in which two recipes differ, including those of their plans."""
     pairs: list[tuple[Any, Any]] = [(old.plan, new.plan), (old, new)]
     return [
         each.name
@@ -207,37 +206,37 @@ def differences(old: Recipe, new: Recipe) -> list[str]:
 
 
 def prolongs(old: Recipe, new: Recipe) -> bool:
-    """Whether two recipes train alike, except that the new one may go on for longer."""
+    """Whether two recipes train in the same way, except that the new one may train for longer."""
     changed = set(differences(old, new))
     longer = new.plan.episodes >= old.plan.episodes and not ("episodes" in changed and old.plan.fixed_length)
     return changed <= {"episodes", "patience"} and longer
 
 
 def _changed(config: Plan | Recipe) -> str:
-    """The configuration by the values that are not the defaults."""
+    """A repr of the configuration that shows only the values that differ from the defaults."""
     default = type(config)()
     values = ((each.name, getattr(config, each.name), getattr(default, each.name)) for each in fields(config))
     return f"{type(config).__name__}({', '.join(f'{name}={own!r}' for name, own, usual in values if own != usual)})"
 
 
 MOST_OPTION = 10_000
-"""Sizes and steps of learners stay far below it; a file that claims more is refused before anything is built."""
+"""A file with a larger option is refused before anything is built; real sizes and steps are far smaller."""
 
 
 def recipe_from_json(values: Any) -> Recipe:
-    """The recipe that `as_json` gave; unknown fields, wrong types and absurd sizes are refused."""
+    """The recipe that `as_json` returned; raises for unknown fields, wrong types and absurd sizes."""
     try:
         recipe: Recipe = from_json(Recipe, _migrated(values), "recipe")
         for name, value in recipe.options.items():
             if not isinstance(value, str) and abs(value) > MOST_OPTION and name not in ("lam", "classes"):
-                raise ValueError(f"recipe.options.{name} = {value:g} is beyond {MOST_OPTION:,}")
+                raise ValueError(f"recipe.options.{name} = {value:g} exceeds {MOST_OPTION:,}")
         return recipe
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"The recipe cannot be read: {str(error).rstrip('.')}.") from error
 
 
 def _migrated(values: Any) -> Any:
-    """A recipe that an older version wrote, in today's words."""
+    """A recipe from an older version, converted to the current fields."""
     if not isinstance(values, Mapping):
         return values
     values = dict(values)
@@ -255,7 +254,7 @@ NEGLIGIBLE = 0.005
 
 @dataclass(frozen=True)
 class Completion:
-    """Whether a run is complete, and why or why not, in words."""
+    """Whether a run is complete, and why or why not."""
 
     complete: bool
     why: str
@@ -265,7 +264,7 @@ class Completion:
 
 
 def rate_left(plan: Plan, episode: int) -> float:
-    """The share of the plan's summed learning rate that the updates after this episode have."""
+    """The share of the plan's summed learning rate that is left after this episode."""
     return _summed(plan, episode) / _summed(plan, 0)
 
 
@@ -273,9 +272,9 @@ def rate_left(plan: Plan, episode: int) -> float:
 def complete_at(plan: Plan) -> int:
     """The first episode at which the run counts as complete, if patience does not end it sooner.
 
-    The step schedule of the paper halves the rate again and again, so that the last 100,000 of 120,000 episodes share
-    less than 0.5% of the summed learning rate: a run that has come so far is complete. A cosine schedule brings its
-    rate down to 0 on purpose, so that such a run is complete at its last episode only.
+    The step schedule of the paper keeps halving the rate, so the last 100,000 of 120,000 episodes share less than 0.5%
+    of the summed learning rate; a run that has got this far is complete. A cosine schedule lowers its rate to 0 on
+    purpose, so such a run is complete only at its last episode.
     """
     if plan.schedule != "step":
         return plan.episodes
@@ -290,7 +289,7 @@ def complete_at(plan: Plan) -> int:
 
 
 def completion(plan: Plan, episode: int, finished: bool = False, failure: str = "") -> Completion:
-    """How far a run of the plan has come; `finished` says that patience stopped it before its last episode."""
+    """How far a run of the plan has got; `finished` says that patience stopped it before its last episode."""
     whole = f"episode {episode:,} of {plan.episodes:,}"
     if failure:
         return Completion(False, f"{failure}; {whole}")
@@ -310,5 +309,5 @@ def completion(plan: Plan, episode: int, finished: bool = False, failure: str = 
 
 @lru_cache(maxsize=1024)
 def _summed(plan: Plan, first: int) -> float:
-    """The rates of all updates from this episode to the last, added up."""
+    """The sum of the rates of all updates from this episode to the last."""
     return math.fsum(plan.rate_at(start) for start in range(first, plan.episodes, plan.episodes_per_step))

@@ -22,12 +22,12 @@ _LARGEST_BLOCK, _LARGEST_BLOCK_OF_OLD = 2**30, 32 * 2**20
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep freed memory for the next allocation; whether it could be told.
+    """Make glibc keep freed memory for the next allocation; returns whether that worked.
 
-    By default glibc hands blocks of more than 32 MB back to the system as soon as they are freed, and so every training
-    step faults in and zeroes its activations again, tens of thousands of pages. Call this once, at the start of a
-    program: steps become up to twice as fast, and the process keeps the most memory that it ever used. The command line
-    does so by itself. On systems without glibc (macOS, Windows, musl) nothing happens.
+    By default glibc returns blocks of more than 32 MB to the system as soon as they are freed, so every training step
+    faults in and zeroes tens of thousands of pages again. Call this once, at the start of a program: steps become up to
+    twice as fast, and the process keeps the most memory that it has ever used. The command line does this itself. On
+    systems without glibc (macOS, Windows, musl) nothing happens.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -44,14 +44,14 @@ def keep_freed_memory() -> bool:
 
 
 READ_EVERY = 20
-"""Updates between two looks at the loss on an accelerator: each look waits for the device."""
+"""Updates between two reads of the loss on an accelerator, because each read waits for the device."""
 PREFETCH = 2
-"""Episodes drawn ahead on an accelerator, while it computes."""
+"""Episodes that are prepared ahead while an accelerator computes."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """The device to compute on, in which precision, and this process's place among those that share the work."""
+    """The device and precision to compute with, and this process's rank among those that share the work."""
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rank: int = 0
@@ -59,15 +59,15 @@ class Engine:
     world: int = 1
     """How many processes share the work."""
     precision: Precision = "float32"
-    """Of the embedding alone: tf32 for its convolutions on CUDA, or bf16 by autocast. Solvers keep their own."""
+    """Precision of the embedding: tf32 for its convolutions on CUDA, or bf16 by autocast. Solvers are not affected."""
     reduce: Reduce = "ordered"
-    """ordered: gradients are summed in an order that does not depend on the number of processes; fast: all-reduce."""
+    """ordered sums gradients in an order that does not depend on the number of processes; fast is an all-reduce."""
     compiled: bool = False
-    """Whether the embedding is compiled for training by torch.compile."""
+    """Whether the embedding is compiled with torch.compile for training."""
     read_every: int = 1
-    """Updates between two looks at the loss; with more than one, no step waits for the device."""
+    """Updates between two reads of the loss; if more than one, the updates in between do not wait for the device."""
     prefetch: int = 0
-    """Episodes to draw ahead in a thread."""
+    """Episodes to prepare ahead in a thread."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
@@ -83,21 +83,21 @@ class Engine:
         return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
     def widened(self, features: Tensor) -> Tensor:
-        """What the embedding made in half precision, in float32, as solvers take it."""
+        """Half-precision features converted to float32, as solvers need them."""
         return features.float() if self.precision == "bf16" else features
 
     def share(self, count: int, what: str) -> range:
-        """This process's consecutive part of `count` pieces of work, which must divide evenly."""
+        """This process's consecutive part of `count` work items, which must divide evenly."""
         if count % self.world:
             raise InvalidOptionError(
-                f"{count} {what} cannot be shared evenly by {self.world} processes. Make it a multiple of "
-                f"{self.world}, or start another number of processes."
+                f"{count} {what} cannot be divided evenly among {self.world} processes. Make it a multiple of "
+                f"{self.world}, or start a different number of processes."
             )
         each = count // self.world
         return range(self.rank * each, (self.rank + 1) * each)
 
     def gathered(self, mine: Tensor) -> Tensor:
-        """The tensors of all processes, equal in shape, joined along their first dimension in the order of ranks."""
+        """The tensors of all processes, of equal shapes, concatenated along the first dimension in order of rank."""
         if self.world == 1:
             return mine
         whole = mine.new_empty(self.world * len(mine), *mine.shape[1:])
@@ -106,17 +106,17 @@ class Engine:
         return whole
 
     def total(self, mine: Tensor) -> Tensor:
-        """The sum of all processes' tensors, written over this one's."""
+        """The sum of the tensors of all processes, computed in place."""
         if self.world > 1:
             torch.distributed.all_reduce(mine)
         return mine
 
     def anyone(self, flag: bool) -> bool:
-        """Whether any process says yes, so that all do the same next."""
+        """Whether the flag is set in any process, so that all processes take the same decision."""
         return flag if self.world == 1 else bool(self.total(torch.tensor(float(flag), device=self.device)))
 
     def wait_for_all(self) -> None:
-        """Return when every process has come here."""
+        """Wait until every process has reached this point."""
         self.anyone(False)
 
 
@@ -135,10 +135,10 @@ def prepare(
     reduce: Reduce = "ordered",
     compiled: bool = False,
 ) -> Engine:
-    """The engine of a program: sets the number of threads (0: torch's choice) and keeps freed memory from here on.
+    """The engine of a program; this also sets the number of threads (0: torch's default) and keeps freed memory.
 
-    `device` is auto (CUDA if there is one, else the CPU), or the name of a device that torch can use here. Under
-    torchrun, the processes find each other here.
+    `device` is auto (CUDA if available, else the CPU), or the name of a device that torch can use. Under torchrun, this
+    connects the processes.
     """
     keep_freed_memory()
     if not 0 <= threads <= MOST_THREADS:
@@ -149,11 +149,11 @@ def prepare(
     kind = ("cuda" if usable["cuda"] else "cpu") if device == "auto" else device
     if not usable.get(kind, False):
         raise InvalidOptionError(
-            f"This machine has no {device.upper()} device that torch can use. Leave --device at auto or cpu."
+            f"This machine has no {device.upper()} device that torch can use. Use --device auto or cpu."
         )
     if precision == "tf32" and kind != "cuda":
-        raise InvalidOptionError(f"tf32 exists on CUDA devices only, not on {kind}. Use --precision float32 or bf16.")
-    # for convolutions only: solvers multiply matrices, and keep all their digits
+        raise InvalidOptionError(f"tf32 only works on CUDA devices, not on {kind}. Use --precision float32 or bf16.")
+    # for convolutions only: the matrix products of solvers keep full precision
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     rank, world = _join(kind)
     chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device(kind)
@@ -162,16 +162,16 @@ def prepare(
 
 
 def restarted() -> bool:
-    """Whether torchrun has started this program again after a process of it died."""
+    """Whether torchrun has restarted this program after one of its processes died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def _join(kind: str) -> tuple[int, int]:
-    """This process's rank and the number of processes that torchrun started: 0 and 1 without it."""
+    """This process's rank and the number of processes started by torchrun, or 0 and 1 without it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or (world := int(os.environ["WORLD_SIZE"])) == 1:
         return 0, 1
     if kind == "mps":
-        raise InvalidOptionError("Several processes can share the work on CPUs or on CUDA devices, but not on MPS.")
+        raise InvalidOptionError("Several processes can share the work on CPUs or CUDA devices, but not on MPS.")
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     if not torch.distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""Few-shot accuracy over thousands of episodes: each image is embedded once, episodes are solved in batches."""
+"""Few-shot accuracy over thousands of episodes: each image is embedded once, and episodes are solved in batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from handful.meta.model import FewShotModel, check_logits
 
 DEFAULT_MEMORY = 4 * 10**9
 CHUNK_BYTES = 32 * 2**20
-"""Features gathered at once for a learner that needs more than inner products."""
+"""Bytes of features gathered at once for a learner that needs more than inner products."""
 SOLVE_BYTES = 32 * 2**20
-"""Numbers solved at once."""
+"""Bytes of systems solved at once."""
 MOST_EPISODES = 4096
-"""Episodes solved at once: more bring nothing."""
+"""Episodes solved at once; more are not faster."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Evaluation:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file, per-episode accuracies included."""
+        """The evaluation as plain values for a JSON file, including the accuracy of each episode."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**values, "accuracies": [round(value, 6) for value in self.accuracies.tolist()]}
 
@@ -74,13 +74,13 @@ def evaluate(
 
     All routes give the same predictions:
 
-    - 'episodes' embeds and solves each episode alone;
+    - 'episodes' embeds and solves each episode separately;
     - 'features' embeds each image once and gathers features;
-    - 'gram', for learners that need inner products only, takes all of them once and gathers blocks of them;
-    - 'tiles' does so tile by tile, where the whole matrix does not fit into memory;
+    - 'gram', for learners that only need inner products, computes the Gram matrix once and gathers blocks of it;
+    - 'tiles' does so tile by tile, if the whole matrix does not fit into memory;
     - 'chunks' embeds the images of as many episodes as fit into memory, then those of the next.
 
-    'auto' picks the cheapest of those that fit into `memory` bytes. Hand in `pool`, from `embed_pool`, to evaluate
+    'auto' chooses the cheapest route that fits into `memory` bytes. Pass `pool`, from `embed_pool`, to evaluate
     several kinds of episodes without embedding anything twice. The model must be on the engine's device.
     """
     shape, begun = episodes.shape, time.perf_counter()
@@ -148,7 +148,7 @@ def from_pool(
     route: Route,
     memory: int,
 ) -> tuple[Tensor, str]:
-    """Accuracies from features of the whole split, embedded here unless given; and the route taken, with the reason."""
+    """Accuracies from features of the whole split, embedded here unless given, and a description of the route."""
     kernel = model.learner.kernel
     if kernel is None and route in ("gram", "tiles"):
         raise InvalidOptionError(
@@ -166,12 +166,12 @@ def from_pool(
 
 
 def from_chunks(model: FewShotModel, sampler: EpisodeSampler, episodes: int, engine: Engine, memory: int) -> Tensor:
-    """Accuracies when the features of the whole split do not fit: each chunk of episodes embeds its own images."""
+    """Accuracies if the features of the whole split do not fit into memory: each chunk embeds its own images."""
     network, dataset, kernel = folded(model.embedding), sampler.dataset, model.learner.kernel
     one = embed_rows(network, dataset, dataset.rows[:1], engine)
     per_episode = sampler.shape.way * sampler.shape.images_per_class * one.numel() * one.element_size()
     values = torch.empty(episodes, dtype=torch.float64)
-    # half of the memory for features, half for what the network and the learner need
+    # half of the memory is for features, half for the network and the learner
     for start, count in _chunks(episodes, max(1, memory // 2 // per_episode)):
         rows = sampler.rows(start, count)
         distinct, places = rows.rows.unique(return_inverse=True)
@@ -199,7 +199,7 @@ def _by_features(
 
 
 def _of_all(values: Tensor, engine: Engine) -> Tensor:
-    """Accuracies of all episodes, from those that this process and the others solved, 0 elsewhere."""
+    """Accuracies of all episodes, summed over processes; each has 0 for the episodes that it did not solve."""
     return engine.total(values.to(engine.device)).cpu() if engine.world > 1 else values
 
 
@@ -217,7 +217,7 @@ def _by_products(
 
 
 def _fit(learner: BaseLearner, rows: EpisodeRows, pool: Tensor, places: Tensor) -> Tensor:
-    """Accuracies (b,) of a learner that wants features; `places` (b, n + q) are those of the episodes in the pool."""
+    """Accuracies (b,) of a learner that needs features; `places` (b, n + q) are the episodes' images in the pool."""
     features = pool.index_select(0, places.flatten()).reshape(*places.shape, *pool.shape[1:])
     support, query = (each.to(pool) for each in rows.targets())
     predict = learner.fit(features[:, : rows.n_support], support.expand(len(places), -1, -1))
@@ -227,7 +227,7 @@ def _fit(learner: BaseLearner, rows: EpisodeRows, pool: Tensor, places: Tensor) 
 def _solve(
     learner: KernelLearner, rows: EpisodeRows, products: Products, norms: Tensor, places: Tensor, at_once: int = 0
 ) -> Tensor:
-    """Accuracies (b,) of a learner that wants inner products."""
+    """Accuracies (b,) of a learner that only needs inner products."""
     n = rows.n_support
     support, query = (each.to(norms) for each in rows.targets())
     blocks = products.of(places, n)  # (b, n + q, n)
@@ -258,13 +258,13 @@ def _work(sampler: EpisodeSampler, episodes: int, pool: Tensor, memory: int) -> 
 
 
 def _norms(pool: Tensor) -> Tensor:
-    """Squared lengths of the pool's vectors; a vector with NaN or infinity is refused."""
+    """Squared norms of the pool's vectors; raises for NaN or infinity."""
     norms = torch.einsum("ne,ne->n", pool, pool)
     bad = int((~torch.isfinite(norms)).sum())
     if bad:
         raise NotFiniteError(
             f"The features of {bad} of {len(pool)} images contain NaN or infinity, or are too large to be squared. "
-            f"Look at the images and at the embedding network."
+            f"Check the images and the embedding network."
         )
     return norms
 
@@ -274,18 +274,18 @@ def _gathered_at_once(rows: EpisodeRows, pool: Tensor) -> int:
 
 
 def _solved_at_once(rows: EpisodeRows) -> int:
-    """Episodes whose inner products, and as many systems as there are classes, stay near the processor's cache."""
+    """The number of episodes whose inner products, and one system per class, roughly fit into the CPU cache."""
     n, m = rows.n_support, rows.rows.shape[1]
     return max(1, min(MOST_EPISODES, SOLVE_BYTES // (4 * m * n + 8 * rows.way * n * n)))
 
 
 def _chunks(episodes: int, size: int) -> list[tuple[int, int]]:
-    """First numbers and lengths of consecutive chunks."""
+    """The start and length of each of the consecutive chunks."""
     return [(start, min(size, episodes - start)) for start in range(0, episodes, size)]
 
 
 def _positions(dataset: ClassDataset) -> Tensor:
-    """For each row of the image table, its place in the split's pool."""
+    """The position in the split's pool for each row of the image table."""
     place = torch.full((len(dataset.table.images),), -1)
     place[dataset.rows] = torch.arange(len(dataset.rows))
     return place

@@ -1,4 +1,4 @@
-"""Embedding every image of a split once, as fast as the machine allows."""
+"""Embed every image of a split once, as fast as possible."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from handful.data.table import ClassDataset
 from handful.meta.engine import CPU, Engine
 
 BATCH = 100
-"""Images a forward pass: few enough for the memory of a batch to be reused, enough for convolutions at full speed."""
+"""Images per forward pass: few enough that the memory of a batch is reused, enough for fast convolutions."""
 
 
 def embed_pool(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU, batch: int = BATCH) -> Tensor:
     """Features of all images of a split, (n, *features), in the order of `dataset.rows`; no gradient.
 
-    Works on a folded copy in evaluation mode, so the embedding itself is left as it is.
+    It uses a folded copy in evaluation mode, so the embedding itself is not changed.
     """
     return embed_rows(folded(embedding), dataset, dataset.rows, engine, batch)
 
 
 def embed_pool_within(embedding: nn.Module, dataset: ClassDataset, memory: int, engine: Engine = CPU) -> Tensor | None:
-    """What `embed_pool` gives, or None if that would take more than `memory` bytes."""
+    """The result of `embed_pool`, or None if it would take more than `memory` bytes."""
     return embed_pool(embedding, dataset, engine) if pool_bytes(embedding, dataset, engine) <= memory else None
 
 
 def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU) -> int:
-    """The memory that the features of all images of a split take, read off one image."""
+    """The bytes that the features of all images of a split take, computed from one image."""
     one = embed_rows(folded(embedding), dataset, dataset.rows[:1], engine)
     return len(dataset.rows) * one.numel() * one.element_size()
 
@@ -38,9 +38,9 @@ def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU
 def embed_rows(
     network: nn.Module, dataset: ClassDataset, rows: Tensor, engine: Engine = CPU, batch: int = BATCH
 ) -> Tensor:
-    """Features (n, *features) of the images at `rows` of the table, by a network as `folded` gives it; no gradient.
+    """Features (n, *features) of the table's images at `rows`, by a network from `folded`; no gradient.
 
-    Processes share the batches, and each gets all features.
+    Processes share the batches, and each process gets all features.
     """
     features: Tensor | None = None
     starts = range(0, len(rows), batch)
@@ -61,7 +61,7 @@ def embed_rows(
 
 
 def folded(network: nn.Module) -> nn.Module:
-    """A copy for inference: evaluation mode, and each batch norm that follows a convolution folded into its weights."""
+    """A copy for inference, in evaluation mode, with each batch norm after a convolution folded into its weights."""
     network = deepcopy(network).eval()
     for module in network.modules():
         if isinstance(module, nn.Sequential):

@@ -1,4 +1,4 @@
-"""Inner products of the images within each episode, for thousands at a time: three routes, and which is cheapest."""
+"""Inner products of the images in each of thousands of episodes: three routes, and the choice of the cheapest."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 
 Route = Literal["auto", "episodes", "chunks", "features", "gram", "tiles"]
 
-# Measured on one core of a server processor (x86-64, AVX2, float32). Only their ratios decide.
+# Measured on one core of a server CPU (x86-64, AVX2, float32). Only their ratios matter.
 MULTIPLY = 1 / 85e9
-"""Seconds for an operation of a large matrix product."""
+"""Seconds per operation of a large matrix product."""
 MOVE = 1 / 6.5e9
-"""Seconds for a byte of features copied to where a batch needs it, or read from there by a thin product."""
+"""Seconds per byte of features that is copied into a batch, or read from there by a thin product."""
 PICK = 35e-9
-"""Seconds for an inner product picked out of a whole Gram matrix, where neighbours are far apart in memory."""
+"""Seconds per inner product gathered from a whole Gram matrix, where neighbours are far apart in memory."""
 PICK_NEAR = 15e-9
-"""Seconds for an inner product picked out of a tile, row by row, or out of a matrix that the cache holds."""
+"""Seconds per inner product gathered from a tile, row by row, or from a matrix that fits into the cache."""
 CACHE = 16 * 2**20
-"""Bytes of a matrix that the cache holds."""
+"""Size in bytes of a matrix that fits into the cache."""
 SLACK = 64 * 2**20
-"""Bytes for batches in flight, whatever the route."""
+"""Bytes for the current batches, on any route."""
 
 NAMES: dict[Route, str] = {
     "features": "features gathered for each episode",
@@ -35,15 +35,15 @@ NAMES: dict[Route, str] = {
 
 @dataclass(frozen=True)
 class Work:
-    """An evaluation in numbers."""
+    """The size of an evaluation."""
 
     images: int
     features: int
     episodes: int
     support: int
-    """Support images of an episode."""
+    """Support images per episode."""
     total: int
-    """Support and query images of an episode."""
+    """Support and query images per episode."""
     memory: int
     """Bytes that may be used."""
     itemsize: int = 4
@@ -66,7 +66,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the tiled route cuts its work: episodes served by one pass over the Gram matrix, rows of a tile."""
+    """How the tiled route divides its work: episodes per pass over the Gram matrix, and rows per tile."""
 
     episodes: int
     rows: int
@@ -84,7 +84,7 @@ def tile_cut(work: Work) -> Cut | None:
 
 
 def seconds(work: Work) -> dict[Route, float]:
-    """What each route would take after embedding, infinite where it does not fit into memory."""
+    """The seconds that each route would take after embedding, infinite if it does not fit into memory."""
     picked = work.episodes * work.support * work.total
     gathered = work.episodes * work.total * work.features * work.itemsize
     cut = tile_cut(work)
@@ -93,7 +93,7 @@ def seconds(work: Work) -> dict[Route, float]:
     costs: dict[Route, float] = {
         # each feature is written once and read once, then multiplied
         "features": 2 * gathered * MOVE + 2 * picked * work.features * MULTIPLY,
-        # symmetric, so half of it
+        # half of it, because it is symmetric
         "gram": work.images**2 * work.features * MULTIPLY + picked * pick if gram_bytes <= work.left else math.inf,
         "tiles": math.inf,
     }
@@ -105,7 +105,7 @@ def seconds(work: Work) -> dict[Route, float]:
 
 
 def cheapest(work: Work) -> tuple[Route, str]:
-    """The cheapest route for a learner that needs inner products only, and why it is."""
+    """The cheapest route for a learner that only needs inner products, and why."""
     costs = seconds(work)
     route = min(costs, key=costs.__getitem__)
     others = ", ".join(f"{other} {_in_words(cost)}" for other, cost in costs.items() if other != route)
@@ -117,32 +117,32 @@ def _in_words(cost: float) -> str:
 
 
 GATHER_BYTES = 2 * 2**20
-"""Features gathered at once: few enough to be in the processor's cache still when they are multiplied."""
+"""Bytes of features gathered at once, few enough to stay in the CPU cache until they are multiplied."""
 GRAM_ROWS = 1000
-"""Rows of the Gram matrix multiplied at once: enough for a fast product, few enough to leave out half of the work."""
+"""Rows of the Gram matrix computed at once: enough for a fast product, few enough to skip almost half of the work."""
 PICK_ROWS = 4096
-"""Rows of a tile that are picked from at once."""
+"""Rows of a tile that are gathered from at once."""
 
 
 class Products(ABC):
     """Inner products of vectors of a pool (images, e)."""
 
     at_once: int | None = None
-    """How many episodes to ask for at a time, where that matters."""
+    """How many episodes to request at a time, if that matters."""
 
     def __init__(self, pool: Tensor) -> None:
         self.pool = pool
 
     @abstractmethod
     def of(self, images: Tensor, n: int) -> Tensor:
-        """Products of each episode's vectors, given by their places in the pool (b, m), with its first n: (b, m, n)."""
+        """Products of each episode's vectors, given by positions in the pool (b, m), with its first n: (b, m, n)."""
 
 
 class Gathered(Products):
-    """Each episode's vectors are copied together and multiplied: cheapest for few episodes or short vectors."""
+    """Gathers each episode's vectors and multiplies them: cheapest for few episodes or short vectors."""
 
     def of(self, images: Tensor, n: int) -> Tensor:
-        """One gather and one batched product for each few episodes."""
+        """One gather and one batched product for every few episodes."""
         count, m = images.shape
         products = self.pool.new_empty(count, n, m)
         step = max(1, GATHER_BYTES // (m * self.pool.shape[1] * self.pool.element_size()))
@@ -153,33 +153,33 @@ class Gathered(Products):
 
 
 class WholeGram(Products):
-    """All products are taken once, those above the diagonal, and picked from for every episode."""
+    """Computes all products above the diagonal once, and gathers from them for every episode."""
 
     def __init__(self, pool: Tensor) -> None:
         super().__init__(pool)
         n = len(pool)
-        # below the diagonal nothing is written, so that half of the memory is never touched
+        # nothing is written below the diagonal, so half of the memory is never touched
         self.gram = pool.new_empty(n, n)
         for first in range(0, n, GRAM_ROWS):
             rows = slice(first, first + GRAM_ROWS)
             torch.mm(pool[rows], pool[first:].mT, out=self.gram[rows, first:])
 
     def of(self, images: Tensor, n: int) -> Tensor:
-        """The product of i and j stands in row min(i, j) and column max(i, j)."""
+        """Gather from the upper triangle: the product of i and j is in row min(i, j) and column max(i, j)."""
         support, every = images[:, :n, None], images[:, None, :]
         places = torch.minimum(support, every).mul_(len(self.pool)).add_(torch.maximum(support, every))
         return self.gram.take(places).mT
 
 
 class Tiles(Products):
-    """Rows of the Gram matrix are taken a tile at a time, and each tile serves all episodes before it is dropped."""
+    """Computes rows of the Gram matrix a tile at a time; each tile is used for all episodes and then dropped."""
 
     def __init__(self, pool: Tensor, cut: Cut) -> None:
         super().__init__(pool)
         self.at_once, self.rows = cut.episodes, cut.rows
 
     def of(self, images: Tensor, n: int) -> Tensor:
-        """Support images are sorted by their row, so that a tile's own stand together."""
+        """Gather tile by tile; support images are sorted by row, so that those of a tile are adjacent."""
         count, m = images.shape
         used, row = images[:, :n].flatten().unique(return_inverse=True)
         order = row.argsort()

@@ -1,10 +1,10 @@
 """Accuracy of episodes, and 95% intervals around its mean.
 
 The usual interval over many episodes, 1.96 standard errors, is 'closed': episodes share images, so it narrows with
-their number and says only how well the mean over all episodes of these very images is known. The 'open' interval is
-taken over episodes that share no image, so it says what other images of the same classes might have given (Lafargue et
-al. 2024, "Oops, I sampled it again: reinterpreting confidence intervals in few-shot learning"). Neither speaks of other
-classes or of another training run; several training seeds do.
+their number and only says how well the mean over all episodes of exactly these images is known. The 'open' interval is
+taken over episodes that share no image, so it covers other images of the same classes (Lafargue et al. 2024, "Oops, I
+sampled it again: reinterpreting confidence intervals in few-shot learning"). Neither covers other classes or another
+training run; for the latter, use several training seeds.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The share of queries whose largest logit is the true class, for each episode: (..., q, way) -> (...)."""
+    """The share of queries whose largest logit is that of the true class, per episode: (..., q, way) -> (...)."""
     right = logits.argmax(-1) == targets.argmax(-1)
     return right.to(torch.float32 if right.device.type == "mps" else torch.float64).mean(-1)
 
 
 def ci95(values: Tensor, quantile: float = 1.96) -> float:
-    """Half the width of the 95% interval of the mean, 1.96 std / sqrt(n), as few-shot papers report it."""
+    """Half the width of the 95% interval of the mean, 1.96 std / sqrt(n), as reported in few-shot papers."""
     if len(values) < 2:
         return math.nan
     return quantile * float(values.double().std()) / math.sqrt(len(values))
@@ -39,7 +39,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether zero lies outside."""
+        """Whether zero lies outside the interval."""
         return abs(self.mean) > self.half
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Interval:
 
 
 def closed_interval(values: Tensor) -> Interval:
-    """1.96 standard errors over episodes that may share images, as the paper has it."""
+    """1.96 standard errors over episodes that may share images, as in the paper."""
     return Interval(float(values.double().mean()), ci95(values), len(values))
 
 

@@ -1,6 +1,6 @@
-"""One process per run: a lock on the run's folder, held while it trains, that says who holds it.
+"""One process per run: a lock on the run's folder, held during training, which records its holder.
 
-The operating system gives a lock up when its process ends, however it ends, so that nothing is left to clean up after
+The operating system releases a lock when its process ends for any reason, so there is nothing to clean up after
 `kill -9`.
 """
 
@@ -22,14 +22,14 @@ LOCK, HOLDER = ".lock", "holder.json"
 
 
 class BusyError(HandfulError):
-    """Another process is at work on the same run or queue."""
+    """Another process is using the same run or queue."""
 
 
 @contextmanager
 def held(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold the folder's lock for the block; refused with the holder's name, unless it is to be waited for.
+    """Hold the folder's lock for the block; if it is taken, wait for it or raise an error that names the holder.
 
-    The folder may come from somebody else, so a link in it that leads out is refused: what it names would be replaced.
+    The folder may come from someone else, so links that lead outside are refused: their targets would be replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -54,7 +54,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def holder(folder: Path) -> str:
-    """The process that holds the folder's lock, or held it last, in words."""
+    """A description of the process that holds the folder's lock, or held it last."""
     try:
         facts = read_json(folder / HOLDER)
         return f"process {facts['pid']} on {facts['host']}"

@@ -1,4 +1,4 @@
-"""The record of a run: data, recipe, seed, versions, episodes, time and machine, kept up to date as it trains."""
+"""The record of a run: data, recipe, seed, versions, episodes, time and machine, updated during training."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Session:
-    """A stretch of training without interruption."""
+    """One uninterrupted stretch of training."""
 
     begun: str
     seconds: float | None
-    """None for training that left no record of its time."""
+    """None if the time was not recorded."""
     first: int
     last: int
     versions: dict[str, str]
@@ -42,21 +42,21 @@ class Session:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is needed to repeat a run, and how it went."""
+    """Everything needed to repeat a run, and how it went."""
 
     name: str
     recipe: Recipe
     planned: int
-    """Episodes that the named recipe plans for, before any cut asked for here."""
+    """Episodes that the named recipe plans for, before any cut."""
     data: str
     content: str
     sessions: tuple[Session, ...] = ()
     finished: bool = False
     failure: str = ""
     changes: str = ""
-    """In what the run departs from the recipe of its name."""
+    """How the run differs from its named recipe."""
     altered: bool = False
-    """Whether these departures change what is trained: another network or another course of the learning rate."""
+    """Whether these differences change what is trained: another network or another learning rate schedule."""
 
     @property
     def episodes(self) -> int:
@@ -75,7 +75,7 @@ class Manifest:
 
     @property
     def completion(self) -> Completion:
-        """Whether the run is complete by the whole recipe's plan, not by a shorter one that was asked for here."""
+        """Whether the run is complete by the plan of the whole recipe, not by a shortened one."""
         plan = self.recipe.plan
         impatient = self.finished and self.episodes < plan.episodes
         if plan.schedule == "cosine" and plan.episodes < self.planned and self.finished and not impatient:
@@ -87,12 +87,12 @@ class Manifest:
 
     @property
     def shortfall(self) -> str:
-        """Where the run falls short of its recipe, in words; empty if nowhere."""
+        """How the run falls short of its recipe; empty if it does not."""
         part = "" if self.completion.complete else self.completion.why
         return "; ".join(words for words in (self.changes, part) if words)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, the derived ones included."""
+        """The manifest as plain values, including derived ones."""
         derived = {
             "episodes": self.episodes,
             "seconds": round(self.seconds, 1),
@@ -109,7 +109,7 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what computed it."""
+    """The versions of Python and the packages in use."""
     return {
         "handful": __version__,
         "torch": torch.__version__,
@@ -119,7 +119,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Where it was computed: processor, cores, threads, system."""
+    """A description of this machine: processor, cores, threads, system."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "processor": _processor(),
@@ -145,7 +145,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 class Record:
-    """Keeps the manifest of a run up to date while it trains; made before the training, after `Run.resume`."""
+    """Keeps the manifest of a run up to date during training; create it before training, after `Run.resume`."""
 
     def __init__(self, base: Manifest, run: Run) -> None:
         self.base, self.run = base, run
@@ -154,7 +154,7 @@ class Record:
         self.failure = ""
 
     def write(self) -> Manifest:
-        """Write and return the manifest as things stand."""
+        """Write and return the current manifest."""
         last, seconds = self.run.state.episode, time.perf_counter() - self.clock
         here = Session(self.begun, round(seconds, 2), self.first, last, versions(), machine())
         sessions = (*self.sessions, here) if last > self.first else self.sessions
@@ -164,13 +164,13 @@ class Record:
 
 
 def record_by_hand(run: Run, name: str) -> Record:
-    """The record of a run that a person started, under its recipe's name; without one, the name it had before."""
+    """The record of a run started with `handful train`, under its recipe's name, or else the name it had before."""
     benchmark, planned = run.benchmark, run.recipe.plan.episodes
     return Record(Manifest(name or _known_name(run), run.recipe, planned, benchmark.name, content_hash(benchmark)), run)
 
 
 def _known_name(run: Run) -> str:
-    """The name in the manifest that the run has already, unless its recipe has become longer since."""
+    """The name in the run's existing manifest, unless its recipe has become longer since."""
     try:
         facts = read_json(run.folder / MANIFEST)
         return str(facts["name"]) if recipe_from_json(facts["recipe"]) == run.recipe else "none"
@@ -179,7 +179,7 @@ def _known_name(run: Run) -> str:
 
 
 def content_hash(benchmark: Benchmark) -> str:
-    """SHA-256 of all that a run can see of a benchmark: the classes and pixels of its three splits."""
+    """SHA-256 of everything in a benchmark that a run can see: the classes and pixels of its three splits."""
     hasher = hashlib.sha256()
     for dataset in (benchmark.train, benchmark.val, benchmark.test):
         hasher.update(repr((dataset.name, dataset.classes, dataset.counts.tolist(), dataset.image_shape)).encode())
@@ -190,7 +190,7 @@ def content_hash(benchmark: Benchmark) -> str:
 
 
 def _unrecorded(run: Run) -> tuple[Session, ...]:
-    """A session for what was trained without a manifest: its recipe and episodes are known, its time is not."""
+    """A session for training without a manifest: its recipe and episodes are known, its time is not."""
     if not run.state.episode:
         return ()
     facts = read_json(run.folder / RECIPE)
@@ -199,7 +199,7 @@ def _unrecorded(run: Run) -> tuple[Session, ...]:
 
 
 def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:
-    """The sessions of a run so far, none if it has no manifest yet; a run on other data than `content` is refused."""
+    """The sessions of a run so far, none without a manifest; raises if it was trained on data other than `content`."""
     path = folder / MANIFEST
     if not path.exists():
         return ()
@@ -207,7 +207,9 @@ def read_sessions(folder: Path, content: str) -> tuple[Session, ...]:
         facts = read_json(path)
         known, sessions = str(facts["content"]), from_json(tuple[Session, ...], facts["sessions"], "sessions")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. Remove it to lose only the record of times.") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. If you remove it, only the record of times is lost."
+        ) from error
     if known != content:
         raise DataError(
             f"The run in {folder} was trained on other images or another split (data hash {known[:12]}, now "

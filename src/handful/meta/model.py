@@ -1,4 +1,4 @@
-"""A few-shot model: the embedding phi shared by all episodes, then the learner Lambda that works on each (eq. 2)."""
+"""A few-shot model: the embedding phi, shared by all episodes, and the learner Lambda, applied to each (eq. 2)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from handful.learners import BaseLearner, Predictor
 
 
 class FewShotModel(nn.Module):
-    """phi, then Lambda. `forward` answers an episode's queries; `adapt` learns once to predict many times.
+    """An embedding followed by a learner. `forward` answers an episode's queries; `adapt` returns a reusable predictor.
 
-    In training, support and query pass the embedding `together`, so that they share batch statistics, or apart.
+    In training, support and query pass through the embedding `together`, so that they share batch statistics, or
+    separately.
     """
 
     def __init__(self, embedding: nn.Module, learner: BaseLearner, together: bool = True) -> None:
@@ -43,7 +44,7 @@ class FewShotModel(nn.Module):
         return features.narrow(depth, 0, n), features.narrow(depth, n, features.shape[depth] - n)
 
     def adapt(self, support: LabelledSet) -> Predictor:
-        """Learn the support's classes; the predictor takes query inputs (..., q, *shape) and gives logits."""
+        """Learn the support's classes; the predictor maps query inputs (..., q, *shape) to logits."""
         depth = support.targets.ndim - 1
         predict = self.learner.fit(self.embed(support.inputs, depth), support.targets)
         return lambda inputs: check_logits(predict(self.embed(inputs, depth)))
@@ -58,12 +59,12 @@ class FewShotModel(nn.Module):
 
 
 def check_logits(logits: Tensor) -> Tensor:
-    """The logits (..., q, way) as they are; raise if any of them is not finite."""
+    """The same logits (..., q, way); raises if any of them is not finite."""
     finite = torch.isfinite(logits).all(-1)
     if not bool(finite.all()):
         raise NotFiniteError(
-            f"{int((~finite).sum())} of {finite.numel()} queries were answered with NaN or infinity. Either their "
-            f"features are not numbers: look at the images and at the embedding network. Or the learner's own steps "
+            f"The logits of {int((~finite).sum())} of {finite.numel()} queries are NaN or infinite. Either their "
+            f"features are not finite: check the images and the embedding network. Or the learner's own steps "
             f"diverged: lower its rate."
         )
     return logits

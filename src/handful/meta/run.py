@@ -1,4 +1,4 @@
-"""A training run on disk: a folder with its recipe, its log and its checkpoints, that can be stopped and resumed."""
+"""A training run on disk, which can be stopped and resumed: a folder with its recipe, log and checkpoints."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from handful.meta.state import Scores, TrainingState, model_tensors, require_ali
 from handful.meta.train import Progress, episode_seed, seeded, train
 
 _FRESH = 0xF4E5
-"""Sets the seeds of fresh validation episodes apart from those of training."""
+"""Makes the seeds of fresh validation episodes different from those of training."""
 LARGEST = 1024
-"""Pixels per side of the largest images that can be packed; a header that claims more is not built."""
+"""Largest image size in pixels per side that can be packed; a header that claims more is refused."""
 MOST_LOG = 256 * MEGABYTE
 RECIPE, LOG, LAST = "recipe.json", "log.jsonl", "last.safetensors"
 
 
 def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
-    """The untrained model of a recipe; its weights depend on the recipe's seed only."""
+    """The untrained model of a recipe; its weights depend only on the recipe's seed."""
     with seeded(recipe.seed):
         embedding = build_embedding(
             recipe.width,
@@ -62,35 +62,35 @@ def build(recipe: Recipe, image_shape: tuple[int, int, int]) -> FewShotModel:
 
 
 def start_gammas_uniformly(model: nn.Module) -> None:
-    """Draw the scales of every batch norm uniformly from (0, 1), where PyTorch before 1.2 let them start."""
+    """Initialise the scales of every batch norm uniformly in (0, 1), as PyTorch did before 1.2."""
     for module in model.modules():
         if isinstance(module, EpisodeNorm) or (isinstance(module, _BatchNorm) and module.affine):
             nn.init.uniform_(module.weight)
 
 
 def benchmark_of(recipe: Recipe, recorded: bool = False) -> Benchmark:
-    """The data set that a recipe names; one that was `recorded` in a file leads to no folder unknown here."""
+    """The data set that a recipe names; if it was `recorded` in a file, a folder must have been used here before."""
     return (load_recorded if recorded else data.load)(recipe.data, split=recipe.split or None)
 
 
 def score_name(recipe: Recipe, way: int, shot: int) -> str:
-    """The name of a validation score: `5-shot`, or `20-way-5-shot` for all but the first number of ways."""
+    """The name of a validation score: `5-shot`, or `20-way-5-shot` for all numbers of ways except the first."""
     return f"{shot}-shot" if way == recipe.val_ways[0] else f"{way}-way-{shot}-shot"
 
 
 def validation_queries(recipe: Recipe, way: int, shot: int, images: int) -> int:
-    """Queries per class of a validation episode, of classes with this many images."""
+    """Queries per class in a validation episode, for classes with this many images."""
     if recipe.val_query:
         return recipe.val_query
     return min(recipe.way * recipe.images_per_class // way, images) - shot
 
 
 class Run:
-    """One folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
+    """A run folder: `recipe.json`, `log.jsonl`, `last.safetensors` and a best checkpoint for each validation score."""
 
     def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
         self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
-        engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # refused now, if ever
+        engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # raises now instead of later
         self.model = build(recipe, benchmark.train.image_shape).to(engine.device)
         if engine.compiled:
             self.model.embedding.compile()
@@ -98,12 +98,12 @@ class Run:
         self.state = TrainingState(self.model, recipe.plan, _classifier(recipe, self.model, benchmark, engine))
 
     def start(self) -> None:
-        """Create the folder; one that already holds a run is left alone, unless it failed before its first update."""
+        """Create the folder; raises if it already holds a run, unless that failed before its first update."""
         if not self.engine.leads:
             return
         if (self.folder / RECIPE).exists() and any((self.folder / name).exists() for name in (LOG, LAST)):
             raise InvalidOptionError(
-                f"{self.folder} already holds a run. Add --resume to go on with it, or give another folder with --out."
+                f"{self.folder} already holds a run. Add --resume to continue it, or choose another folder with --out."
             )
         facts = {"handful": __version__, "torch": torch.__version__, "recipe": self.recipe.as_json()}
         write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
@@ -115,7 +115,7 @@ class Run:
         self.start()
 
     def resume(self) -> None:
-        """Go on from the last checkpoint, for longer than it was planned if this recipe is longer than the folder's.
+        """Continue from the last checkpoint, and for longer than planned if this recipe is longer than the folder's.
 
         Log lines after the checkpoint are dropped, because they will be written again.
         """
@@ -123,8 +123,8 @@ class Run:
             tensors, facts = read_checkpoint(self.folder / LAST)
             if not prolongs(recipe_from_json(facts.get("recipe")), self.recipe):
                 raise CheckpointError(
-                    f"{self.folder / LAST} was trained by another recipe than {RECIPE} next to it; files of two "
-                    f"runs were mixed. Bring back the right one, or start a new run with another --out."
+                    f"{self.folder / LAST} was trained with another recipe than the {RECIPE} next to it, so files of "
+                    f"two runs were mixed. Restore the right file, or start a new run with another --out."
                 )
             self.state.restore(tensors, facts.get("training", {}))
         self._prolong()
@@ -138,24 +138,24 @@ class Run:
             write_atomically(log, "".join(f"{line}\n" for line in kept).encode())
 
     def _prolong(self) -> None:
-        """Write the recipe into the folder if it is a longer one than the folder's."""
+        """Write the recipe to the folder if it is longer than the folder's."""
         if not self.engine.leads or (old := read_recipe(self.folder)) == self.recipe:
             return
         if self.state.finished and self.state.episode < self.recipe.plan.episodes:
             raise InvalidOptionError(
                 f"The run in {self.folder} ended at episode {self.state.episode:,} because no validation score had "
-                f"risen for {old.plan.patience:,} episodes. Raise --patience too, or switch it off with --patience 0."
+                f"risen for {old.plan.patience:,} episodes. Raise --patience too, or turn it off with --patience 0."
             )
         facts = {**read_json(self.folder / RECIPE), "recipe": self.recipe.as_json()}
         write_atomically(self.folder / RECIPE, json.dumps(facts, indent=2).encode())
 
     def train(self, save_every: int = 500, save_seconds: float = 120.0) -> Generator[Progress, None, None]:
-        """Train to the end of the plan, saving every so often; closed early, between two updates, it saves too.
+        """Train to the end of the plan and save every `save_every` episodes; closing it early saves too.
 
-        An exception leaves the last checkpoint as it is: it may have come in the middle of an update, or from weights
-        that are no longer usable.
+        An exception does not change the last checkpoint, because it may have happened in the middle of an update, or
+        the weights may be unusable.
         """
-        self.engine.wait_for_all()  # nobody writes a checkpoint that another process has still to read
+        self.engine.wait_for_all()  # no process may write a checkpoint that another one still has to read
         saved, moment = self.state.episode, time.perf_counter()
         for progress in train(self.model, self.episodes, validate=self.validate, state=self.state, engine=self.engine):
             self._log(progress)
@@ -194,7 +194,7 @@ class Run:
         return load_model(self.folder, which)
 
     def _keep_average(self) -> None:
-        """Where the plan has no validation to keep averaged weights, those at the end stand for the best."""
+        """If there is no validation to keep averaged weights, keep the final ones as the best."""
         if self.state.average and self.state.average.count and not self.recipe.plan.validate_every:
             self.state.judge(self.episodes, self.engine)
             self._save_best("mean")
@@ -225,7 +225,7 @@ class Run:
 
 
 def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark, engine: Engine) -> nn.Module | None:
-    """A linear layer from the model's features to all training classes, if the plan has a use for it."""
+    """A linear layer from the model's features to all training classes, if the plan needs it."""
     if not recipe.plan.classify:
         return None
     with torch.no_grad():
@@ -250,7 +250,7 @@ def read_recipe(folder: Path) -> Recipe:
         return recipe_from_json(read_json(path)["recipe"])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
-            f"{folder} is not a run: it has no {RECIPE}. Name a folder that handful train --out wrote."
+            f"{folder} is not a run: it has no {RECIPE}. Give a folder written by handful train --out."
         ) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
@@ -258,18 +258,18 @@ def read_recipe(folder: Path) -> Recipe:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model as a checkpoint holds it, and the recipe that it was trained by."""
+    """A model from a checkpoint, and the recipe that it was trained with."""
 
     model: FewShotModel
     recipe: Recipe
     episodes: int
-    """Episodes that it was trained for."""
+    """Number of episodes that it was trained for."""
     image_shape: tuple[int, int, int]
     """Channels, height and width of the images."""
 
 
 def require_fitting(trained: tuple[int, int, int], given: tuple[int, int, int], name: str) -> None:
-    """Refuse images of another number of channels, or of another size, than the model was trained on."""
+    """Raise if images differ in channels or size from those that the model was trained on."""
     if trained != given:
         (was, *size), (now, *other) = trained, given
         raise DataError(
@@ -280,32 +280,32 @@ def require_fitting(trained: tuple[int, int, int], given: tuple[int, int, int], 
 
 
 def load_model(run: str | Path, which: str = "mean") -> FewShotModel:
-    """The trained model of a run folder (its best checkpoint by validation mean, unless told) or of one checkpoint."""
+    """The trained model from a run folder (by default its checkpoint with the best validation mean) or a checkpoint."""
     return read_run(run, which).model
 
 
 def read_run(run: str | Path, which: str = "mean") -> TrainedModel:
-    """The model of a run folder or checkpoint file, in evaluation mode, with its recipe."""
+    """The model of a run folder or checkpoint file, in evaluation mode, and its recipe."""
     path = _checkpoint_of(Path(run), which)
     tensors, facts = read_checkpoint(path)
     try:
         weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
         trained = trained_model(weights, facts["recipe"], facts["image_shape"], facts["training"]["episode"])
     except (LookupError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path} does not hold a whole model: {str(error).rstrip('.')}.") from error
+        raise CheckpointError(f"{path} does not hold a complete model: {str(error).rstrip('.')}.") from error
     beside = path != Path(run) and (path.parent / RECIPE).exists()
     if beside and not prolongs(trained.recipe, read_recipe(path.parent)):
         raise CheckpointError(
-            f"{path} was trained by another recipe than that in {RECIPE} next to it: files of two runs were mixed. "
-            f"Name the checkpoint file itself to use it as it is."
+            f"{path} was trained with another recipe than the {RECIPE} next to it, so files of two runs were mixed. "
+            f"To use it anyway, give the checkpoint file itself."
         )
     return trained
 
 
 def trained_model(weights: Mapping[str, Tensor], recipe: Any, image_shape: Any, episodes: Any) -> TrainedModel:
-    """The model of a file, from the values in its header, in evaluation mode.
+    """The model of a file, built from its header, in evaluation mode.
 
-    A ValueError says what does not fit: sizes are compared with the weights before anything of their size is built.
+    A ValueError says what does not match; sizes are compared with the weights before anything of their size is built.
     """
     known, shape = recipe_from_json(recipe), from_json(tuple[int, int, int], image_shape, "image_shape")
     if not all(1 <= size <= LARGEST for size in shape):
@@ -316,7 +316,7 @@ def trained_model(weights: Mapping[str, Tensor], recipe: Any, image_shape: Any, 
         model = build(known, shape)
         model.load_state_dict(weights)
     except (RuntimeError, TypeError, OverflowError, ZeroDivisionError, KeyError) as error:
-        raise ValueError(f"no model can be built by its recipe ({str(error).splitlines()[0]})") from error
+        raise ValueError(f"its recipe does not describe a model ({str(error).splitlines()[0]})") from error
     return TrainedModel(model.eval(), known, from_json(int, episodes, "episode"), shape)
 
 
@@ -336,7 +336,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def read_log(folder: Path) -> list[tuple[int, Scores]]:
-    """The episode and the validation scores, if any, of each line of a run's log; half written ones are skipped."""
+    """The episode and the validation scores, if any, of each line of a run's log; incomplete lines are skipped."""
     found: list[tuple[int, Scores]] = []
     try:
         lines = read_bytes(folder / LOG, MOST_LOG).splitlines()

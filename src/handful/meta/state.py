@@ -1,4 +1,4 @@
-"""What a training run must remember to go on to the same bits: weights, optimiser, averages, best scores."""
+"""The state that a training run needs to resume with the same bits: weights, optimiser, averages, best scores."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ Scores = Mapping[str, float]
 
 
 _STEP = torch.zeros(())
-"""Adam's count of updates, as PyTorch keeps it."""
+"""Adam's update counter, in PyTorch's format."""
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a training state holds besides its tensors."""
+    """Everything in a training state except its tensors."""
 
     episode: int
     last_improvement: int = 0
     best: Mapping[str, float] = field(default_factory=dict)
     averaged: int | None = None
-    """Updates in the average; None for a plan without one."""
+    """Number of updates in the average; None for a plan without one."""
     idle: tuple[str, ...] = ()
-    """Parameters that no update has reached, for which the optimiser keeps nothing."""
+    """Parameters that no update has reached, so the optimiser has no state for them."""
 
     def check(self) -> None:
-        """Refuse counts and scores that no training gives."""
+        """Raise for counts and scores that are impossible."""
         if min(self.episode, self.last_improvement, self.averaged or 0) < 0 or self.last_improvement > self.episode:
             raise ValueError(f"it claims {self.episode} episodes, the best at {self.last_improvement}")
         if not all(0 <= score <= 1 for score in self.best.values()):
@@ -52,7 +52,7 @@ def require_alike(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
     """Raise unless two sets of tensors have the same names, shapes and types."""
     missing, extra = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
     if missing or extra:
-        raise ValueError(f"it lacks {missing[0]}" if missing else f"it holds {extra[0][:80]} too")
+        raise ValueError(f"it lacks {missing[0]}" if missing else f"it also holds {extra[0][:80]}")
     for name, wanted in expected.items():
         if given[name].shape != wanted.shape or given[name].dtype != wanted.dtype:
             raise ValueError(
@@ -62,14 +62,14 @@ def require_alike(given: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -
 
 
 class TrainingState:
-    """All that the rest of a run depends on: weights, optimiser, best scores. Saved, it can go on."""
+    """Everything that the rest of a run depends on: weights, optimiser, best scores. It can be saved and restored."""
 
     def __init__(self, model: FewShotModel, plan: Plan, classifier: nn.Module | None = None) -> None:
         self.model, self.plan = model, plan
         self.classifier = classifier
-        """From features to a logit for each class of the training split, for the plan's second loss."""
+        """Maps features to a logit for each class of the training split, for the plan's auxiliary loss."""
         if plan.classify and classifier is None:
-            raise InvalidOptionError(f"A plan with classify = {plan.classify:g} needs a classifier of all classes.")
+            raise InvalidOptionError(f"A plan with classify = {plan.classify:g} needs a classifier over all classes.")
         self.episode = 0
         self.last_improvement = 0
         self.best: dict[str, float] = {}
@@ -82,23 +82,23 @@ class TrainingState:
         self.optimiser = _optimiser([group for group in groups if group["params"]], plan)
         self.average = None if plan.average == "none" else WeightAverage(plan)
         self.judged = model
-        """What the last validation looked at: the model itself, or a copy with averaged weights."""
+        """The model of the last validation: the model itself, or a copy with averaged weights."""
 
     def judge(self, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
-        """The model to validate now, and to keep if it is the best: with averaged weights where the plan wants them."""
+        """The model to validate now, and to keep if it is the best; with averaged weights if the plan asks for them."""
         self.judged = (
             self.average.applied(self.model, episodes, engine) if self.average and self.average.count else self.model
         )
         return self.judged
 
     def advance(self) -> None:
-        """Count an update, and take its weights into the average once that has begun."""
+        """Count an update, and add its weights to the average once averaging has started."""
         self.episode += self.plan.episodes_per_step
         if self.average and self.episode > self.plan.average_from * self.plan.episodes:
             self.average.note(self.parameters)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that is a tensor, by name; `restore` takes it back."""
+        """All tensors of the state by name, for `restore`."""
         saved = model_tensors(self.model)
         if self.classifier is not None:
             saved |= {f"{_CLASSIFIER}{name}": value.detach() for name, value in self.classifier.state_dict().items()}
@@ -109,7 +109,7 @@ class TrainingState:
         return {**saved, **{f"average.{name}": value for name, value in averaged.items()}}
 
     def facts(self) -> dict[str, Any]:
-        """Everything else, as plain JSON values."""
+        """The rest of the state, as plain JSON values."""
         averaged = {"averaged": self.average.count} if self.average else {}
         best = {"last_improvement": self.last_improvement, "best": dict(self.best)}
         idle = [name for name, each in self.parameters.items() if self.episode and not self.optimiser.state.get(each)]
@@ -117,17 +117,19 @@ class TrainingState:
         return {"episode": self.episode, **best, **averaged, **lazy}
 
     def restore(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Continue from what `tensors` and `facts` gave, to the same bits; nothing changes if they do not fit."""
+        """Restore what `tensors` and `facts` returned, to the same bits; if they do not match, nothing changes."""
         try:
             known: _Facts = from_json(_Facts, facts, "training")
             known.check()
             if (known.averaged is None) != (self.average is None):
-                raise ValueError("the plan averages weights, it does not" if self.average else "it averages weights")
+                raise ValueError(
+                    "the plan averages weights, but the state does not" if self.average else "it averages weights"
+                )
             require_alike(tensors, self._expected(known))
         except ValueError as error:
             raise CheckpointError(
                 f"The saved training state does not fit this model: {error}. "
-                f"Resume with the options that the run was started with, or start a new run."
+                f"Resume with the options of the original run, or start a new run."
             ) from error
         self.model.load_state_dict(_below("model.", tensors))
         if self.classifier is not None:
@@ -150,7 +152,7 @@ class TrainingState:
         return ("step", "exp_avg", "exp_avg_sq")
 
     def _expected(self, facts: _Facts) -> dict[str, Tensor]:
-        """Tensors of the names, shapes and types that a state with these facts has."""
+        """Tensors with the names, shapes and types of a state with these facts."""
         expected = model_tensors(self.model)
         if self.classifier is not None:
             expected |= {f"{_CLASSIFIER}{name}": value for name, value in self.classifier.state_dict().items()}
@@ -162,10 +164,10 @@ class TrainingState:
         return expected
 
     def note(self, scores: Scores) -> tuple[str, ...]:
-        """Take in validation scores; the names of those that are now the best, their mean under 'mean'.
+        """Record validation scores; returns the names of those that are now the best, with 'mean' for their mean.
 
-        As in the authors' code, a tie counts, so that of equal checkpoints the later is kept. Patience follows the
-        scores themselves, not their mean.
+        As in the authors' code, a tie counts as an improvement, so the later of two equal checkpoints is kept. Patience
+        follows the scores themselves, not their mean.
         """
         named = {**scores, "mean": sum(scores.values()) / len(scores)}
         improved = tuple(name for name, value in named.items() if value >= self.best.get(name, -math.inf))
@@ -176,7 +178,7 @@ class TrainingState:
 
     @property
     def finished(self) -> bool:
-        """Whether the plan is fulfilled or patience is exhausted."""
+        """Whether all episodes are trained or patience is exhausted."""
         return self.plan.is_over(self.episode, self.last_improvement if self.best else None)
 
 
@@ -185,7 +187,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def model_tensors(model: FewShotModel) -> dict[str, Tensor]:
-    """A model's weights and buffers by the names that checkpoints give them."""
+    """A model's weights and buffers by their names in checkpoints."""
     return {f"model.{name}": value.detach() for name, value in model.state_dict().items()}
 
 
@@ -203,11 +205,11 @@ def _fusable(parameter: Tensor) -> bool:
 
 
 STATISTICS_EPISODES = 20
-"""Training episodes from which the averaged network's batch-norm statistics are taken."""
+"""Number of training episodes for the batch-norm statistics of the averaged network."""
 
 
 class WeightAverage:
-    """The mean of the weights since it began, uniform (Izmailov et al. 2018) or with exponentially fading memory."""
+    """An average of the weights since it started, uniform (Izmailov et al. 2018) or exponential."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -215,7 +217,7 @@ class WeightAverage:
         self.count = 0
 
     def note(self, parameters: Mapping[str, Tensor]) -> None:
-        """Take in the weights after an update."""
+        """Add the weights after an update."""
         if not self.count:
             self.values = {name: value.detach().clone() for name, value in parameters.items()}
         for name, value in parameters.items():
@@ -224,13 +226,13 @@ class WeightAverage:
 
     @property
     def weight(self) -> float:
-        """The share of the next weights in the average; the memory of a young average is short."""
+        """The share of the next weights in the average, which is larger at the beginning."""
         if self.plan.average == "uniform":
             return 1 / (self.count + 1)
         return 1 - min(self.plan.average_decay, (1 + self.count) / (10 + self.count))
 
     def applied(self, model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU) -> FewShotModel:
-        """A copy of the model with the averaged weights and batch-norm statistics of its own; the model stays."""
+        """A copy of the model with the averaged weights and its own batch-norm statistics."""
         averaged = deepcopy(model)
         with torch.no_grad():
             for name, parameter in averaged.named_parameters():
@@ -243,9 +245,9 @@ class WeightAverage:
 def retake_statistics(
     model: FewShotModel, episodes: EpisodeSampler, engine: Engine = CPU, count: int = STATISTICS_EPISODES
 ) -> None:
-    """Replace the running statistics of batch norm by means over training episodes 0 .. count - 1, dropout off.
+    """Replace the running statistics of batch norm by means over training episodes 0 .. count - 1, without dropout.
 
-    The running statistics belong to the weights that met them; averaged weights have others.
+    The running statistics were computed with the original weights, and do not fit the averaged ones.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not norms:

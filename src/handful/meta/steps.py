@@ -1,8 +1,9 @@
-"""One update from several episodes, to the same bits in any number of processes.
+"""One update from several episodes, with the same bits for any number of processes.
 
-Floating-point sums depend on their order, so the order follows the episodes' places in the step, not who holds them.
-Gradients are summed along a binary tree over the episodes (0 + 1, 2 + 3, then those two, ...). A process with
-consecutive episodes sums whole branches by itself, so it sends about as much as in a plain all-reduce.
+Floating-point sums depend on their order, so the order follows the positions of the episodes in the step, not the
+processes that hold them. Gradients are summed along a binary tree over the episodes (0 + 1, 2 + 3, then those two,
+...). A process with consecutive episodes sums whole branches locally, so it sends about as much as in a plain
+all-reduce.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Branch:
 
 
 def grown(branches: Iterable[Branch]) -> list[Branch]:
-    """Consecutive branches with every two halves of a larger branch summed."""
+    """Consecutive branches, with the two halves of each larger branch summed."""
     done: list[Branch] = []
     for new in branches:
         while done and done[-1].size == new.size and done[-1].first % (2 * new.size) == 0:
@@ -39,7 +40,7 @@ def grown(branches: Iterable[Branch]) -> list[Branch]:
 
 
 def joined(branches: Sequence[Branch]) -> Tensor:
-    """The sum of the branches, from the first to the last."""
+    """The sum of the branches, in order."""
     total = branches[0].value
     for branch in branches[1:]:
         total = total + branch.value
@@ -47,7 +48,7 @@ def joined(branches: Sequence[Branch]) -> Tensor:
 
 
 class GradientMean:
-    """The mean gradient of a step's episodes over all processes; the episodes of this one come in order."""
+    """The mean gradient of a step's episodes over all processes; the episodes of this process are added in order."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], count: int, engine: Engine) -> None:
         self.parameters, self.count, self.engine = list(parameters), count, engine
@@ -58,7 +59,7 @@ class GradientMean:
         """Length of the slice of the gradient that each process sums."""
 
     def take(self) -> None:
-        """Take the gradient of another episode off the parameters."""
+        """Collect the gradient of another episode from the parameters."""
         self._reached = [was or each.grad is not None for was, each in zip(self._reached, self.parameters, strict=True)]
         parts = [torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters]
         rest = self._width * self.engine.world - sum(each.numel() for each in parts)
@@ -69,7 +70,7 @@ class GradientMean:
             each.grad = None
 
     def give(self) -> None:
-        """Give the mean to the parameters; one that no episode reached gets none."""
+        """Set the mean as the parameters' gradient; a parameter that no episode reached gets None."""
         mean = self._sum() / self.count
         sizes = [each.numel() for each in self.parameters]
         for each, part, reached in zip(self.parameters, mean[: sum(sizes)].split(sizes), self._reached, strict=True):
@@ -83,7 +84,7 @@ class GradientMean:
         return self._ordered()
 
     def _ordered(self) -> Tensor:
-        """Each process sums one slice of all branches, then the slices are joined."""
+        """Sum one slice of all branches in each process, then gather the slices."""
         world, rank, width = self.engine.world, self.engine.rank, self._width
         held = [_places(self.count, world, each) for each in range(world)]
         sent = torch.stack([each.value.view(world, width) for each in self._branches], 1).flatten()
@@ -97,7 +98,7 @@ class GradientMean:
 
 
 def _places(count: int, world: int, rank: int) -> list[tuple[int, int]]:
-    """First episode and size of the branches that a process ends up with."""
+    """First episode and size of the branches of a process."""
     each = count // world
     ends = grown(Branch(place, 1, torch.empty(0)) for place in range(rank * each, (rank + 1) * each))
     return [(branch.first, branch.size) for branch in ends]
@@ -106,9 +107,9 @@ def _places(count: int, world: int, rank: int) -> list[tuple[int, int]]:
 class RunningStatistics:
     """What a training pass writes into a model: running statistics of batch norm, and counters of passes.
 
-    Each episode of a step starts from empty statistics. What it leaves in them is read off, and taken in afterwards in
-    the order of episodes: running = (1 - momentum)^calls running + left. Every episode finds the other counters as the
-    step found them, so they count steps.
+    Each episode of a step starts from empty statistics. What it leaves in them is collected, and merged afterwards in
+    the order of the episodes: running = (1 - momentum)^calls running + left. Other counters are reset for every episode
+    to their values before the step, so they count steps.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -132,7 +133,7 @@ class RunningStatistics:
         return [*self._statistics, *self._calls, *self._counters]
 
     def begin(self) -> None:
-        """Get ready for the pass of another episode."""
+        """Prepare for the pass of another episode."""
         for each in (*self._statistics, *self._calls):
             each.zero_()
         for counter, before in zip(
@@ -141,11 +142,11 @@ class RunningStatistics:
             counter.copy_(before)
 
     def left(self, dtype: torch.dtype) -> list[Tensor]:
-        """What the last episode left: calls of each norm, then their statistics."""
+        """What the last episode left: the number of calls of each norm, then their statistics."""
         return [each.reshape(-1).to(dtype) for each in (*self._calls, *self._statistics)]
 
     def take(self, episodes: Tensor) -> None:
-        """Start again from before the step and take in what all its episodes left, (episodes, what `left` gives)."""
+        """Return to the state before the step and merge what all its episodes left, (episodes, size of `left`)."""
         calls, statistics = episodes[:, : len(self._calls)], episodes[:, len(self._calls) :]
         self.restore()
         if not self._statistics:
@@ -164,6 +165,6 @@ class RunningStatistics:
             count.add_(called.to(count.dtype))
 
     def restore(self) -> None:
-        """Undo all passes since the beginning of the step, except for counters of passes."""
+        """Undo all passes since the beginning of the step, except in counters of passes."""
         for each, before in zip((*self._statistics, *self._calls), self._before, strict=False):
             each.copy_(before)

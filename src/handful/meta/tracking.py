@@ -1,4 +1,4 @@
-"""Consumers of `Progress` for experiment trackers; a run's own `log.jsonl` needs none of them."""
+"""Send `Progress` to experiment trackers, in addition to a run's own `log.jsonl`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from handful.meta.train import Progress
 
 
 def event_writer() -> type[Any]:
-    """TensorBoard's writer of event files. Ask before a run starts: then a missing package leaves no folder behind."""
+    """TensorBoard's event writer. Call this before a run starts, so that a missing package leaves no folder behind."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InvalidOptionError("TensorBoard is not installed. Type pip install 'handful[tensorboard]'.") from error
+        raise InvalidOptionError(
+            "TensorBoard is not installed. Install it: pip install 'handful[tensorboard]'."
+        ) from error
     return SummaryWriter
 
 

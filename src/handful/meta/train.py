@@ -1,4 +1,4 @@
-"""Meta-training: minimise the expected query loss of episodes (eq. 2) by gradients, for any learner."""
+"""Meta-training: minimise the expected query loss of episodes (eq. 2) by gradient descent, for any learner."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from handful.solvers import unchecked
 
 @dataclass(frozen=True)
 class Progress:
-    """What one update brought: training figures, and validation scores where it was time for them."""
+    """The result of one update: training figures, and validation scores if there was a validation."""
 
     episode: int
     """Episodes trained so far."""
     loss: float
-    """The mean since the last progress, as the accuracy; on an accelerator, that is several updates ago."""
+    """The mean since the last progress, like the accuracy; on an accelerator it covers several updates."""
     accuracy: float
     rate: float
     scores: Scores | None
     improved: tuple[str, ...]
-    """The validation scores that are now the best so far, 'mean' among them."""
+    """The names of the validation scores that are the best so far, possibly including 'mean'."""
     seconds: float
-    """Time spent in this call of train, resumed time not included."""
+    """Seconds since this call of train started, without time before a resume."""
 
 
 def train(
@@ -55,9 +55,9 @@ def train(
 ) -> Iterator[Progress]:
     """Train `model` on `episodes`, yielding after every update.
 
-    Pass a `state` that was restored to go on with an interrupted run: episodes are numbered and dropout is seeded by
-    them, so the run continues to the same bits, and the caller's random state is left alone. A loss that is not finite
-    raises `DivergedError` before it reaches the weights.
+    To continue an interrupted run, pass its restored `state`: episodes are numbered and dropout is seeded by these
+    numbers, so the run continues with the same bits. The caller's random state is not changed. A loss that is not
+    finite raises `DivergedError` before it reaches the weights.
     """
     state = state or TrainingState(model, plan or Plan())
     plan = state.plan
@@ -83,14 +83,14 @@ def train(
 
 @dataclass(frozen=True)
 class _Part:
-    """What passes through the network together: one episode, or all of a step."""
+    """What passes through the network together: one episode, or all episodes of a step."""
 
     start: int
     episode: Episode
 
 
 def _feed(state: TrainingState, episodes: EpisodeSampler, engine: Engine) -> Iterator[_Part]:
-    """This process's parts of all steps to come, on the engine's device; some are drawn ahead in a thread."""
+    """This process's parts of all future steps, on the engine's device; some are prepared ahead in a thread."""
     plan, pose = state.plan, state.model.learner.pose
     count, mine = plan.episodes_per_step // plan.parts, engine.share(plan.parts, "episodes per step")
     first = state.episode
@@ -112,7 +112,7 @@ def _feed(state: TrainingState, episodes: EpisodeSampler, engine: Engine) -> Ite
 
 
 def _update(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float, engine: Engine) -> Tensor:
-    """One optimiser step on the next episodes; their mean loss and accuracy, still on the device."""
+    """Take one optimiser step on the next episodes; returns their mean loss and accuracy, still on the device."""
     plan, parameters = state.plan, list(state.parameters.values())
     state.model.train()
     state.optimiser.zero_grad(set_to_none=True)
@@ -132,7 +132,7 @@ def _update(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float,
 
 
 def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float, engine: Engine) -> Tensor:
-    """Leave the mean gradient of a step's episodes, which pass the network one by one; mean loss and accuracy."""
+    """Compute the mean gradient of a step's episodes one by one; returns the mean loss and accuracy."""
     parts, statistics = state.plan.parts, RunningStatistics(state.model)
     gradients = GradientMean(state.parameters.values(), parts, engine)
     records, failure = [], None
@@ -140,7 +140,9 @@ def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: 
         statistics.begin()
         try:
             seen = _backward(state, part, seed, rate, engine)
-        except DivergedError as error:  # the others learn of it from the loss, so that none waits for this process
+        except (
+            DivergedError
+        ) as error:  # the other processes see it in the loss, so that none of them waits for this one
             failure, seen = error, torch.full((2,), math.nan, dtype=torch.float64, device=engine.device)
         gradients.take()
         records.append(torch.cat([seen, *statistics.left(seen.dtype)]))
@@ -154,9 +156,9 @@ def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: 
 
 
 def _backward(state: TrainingState, part: _Part, seed: int, rate: float, engine: Engine) -> Tensor:
-    """Leave the gradient of the loss in the parameters; the loss and the accuracy."""
+    """Add the gradient of the loss to the parameters; returns the loss and the accuracy."""
     episode, objective = part.episode, state.model.learner.objective
-    with seeded(seed, part.start, engine.device):  # dropout, a pure function of the seed and the episode
+    with seeded(seed, part.start, engine.device):  # dropout becomes a pure function of the seed and the episode
         logits, second = _answers(state, episode, rate, engine)
     loss = objective(logits, smoothed(episode.query.targets, state.plan.label_smoothing)) + second
     if engine.read_every == 1 and not math.isfinite(value := float(loss.detach())):
@@ -167,7 +169,7 @@ def _backward(state: TrainingState, part: _Part, seed: int, rate: float, engine:
 
 
 def _answers(state: TrainingState, episode: Episode, rate: float, engine: Engine) -> tuple[Tensor, Tensor | float]:
-    """The query logits, and the plan's second loss times its weight: 0 without one."""
+    """The query logits, and the plan's auxiliary loss times its weight, or 0 without one."""
     model, weight = state.model, state.plan.classify
     try:
         with engine.autocast():
@@ -197,9 +199,9 @@ def smoothed(targets: Tensor, share: float) -> Tensor:
 
 @contextmanager
 def seeded(seed: int, episode: int = 0, device: torch.device | None = None) -> Iterator[None]:
-    """Draw from torch's default generators as if they had just been seeded; their own state comes back afterwards.
+    """Seed torch's default generators for the block, and restore their state afterwards.
 
-    Of several CUDA devices, only the one in use is looked at.
+    Only the CUDA device in use is seeded.
     """
     devices = None if device is None else [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -208,5 +210,5 @@ def seeded(seed: int, episode: int = 0, device: torch.device | None = None) -> I
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """A seed for whatever is drawn at one episode of a run: a pure function of the run's seed and the episode."""
+    """The seed for everything random in one episode of a run: a pure function of the run's seed and the episode."""
     return int(random_words(seed, np.array([episode]), 1)[0, 0] >> np.uint64(1))

@@ -1,1 +1,1 @@
-"""The paper's tables and figures again: published numbers, the runs that they need, and an honest comparison."""
+"""Reproduction of the paper's tables and figures: published numbers, the runs they need, and the comparison."""

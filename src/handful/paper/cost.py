@@ -1,6 +1,6 @@
-"""The time that an experiment would take: a short measurement of each run on this machine, and arithmetic for a GPU.
+"""How long an experiment would take: a short measurement of each run on this machine, and arithmetic for a GPU.
 
-`handful reproduce estimates` writes the distinct costs of all experiments as a table.
+`handful reproduce estimates` writes a table with the distinct costs of all experiments.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ SHAPES = {"mini-imagenet": (3, 84, 84), "cifar-fs": (3, 32, 32), "omniglot": (1,
 IMAGES = {"mini-imagenet": (64, 16, 600), "cifar-fs": (64, 16, 600), "omniglot": (4112, 688, 20)}
 """Training classes, validation classes, images per class."""
 GPU_FLOPS = 5e12
-"""Operations per second that a mid-range GPU sustains on small convolutions: an assumption, stated with every use."""
+"""Operations per second that we assume a mid-range GPU sustains on small convolutions; stated with every use."""
 SECONDS = 2.0
-"""Longest time that the updates of one run are timed."""
+"""How long the updates of one run are timed, at most."""
 MOST_PIXELS = 2_000_000
 """Updates of several episodes with more pixels than this are timed one episode at a time."""
 VAL_IMAGES, QUICK_VAL_IMAGES = 200, 40
 """Images that are embedded to time a validation."""
 QUICK_PIXELS = 60_000
-"""Pixels of an episode that a quick estimate aims at; more are scaled up."""
+"""Quick estimates use episodes of about this many pixels, and scale up the time of larger ones."""
 ADAPTING = ("maml", "anil", "meta-lstm")
-"""Learners whose time is not in proportion to an episode's images: support and query cost differently."""
+"""Learners whose time is not proportional to an episode's images, because support and query cost differently."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Expected costs of one run."""
+    """The expected cost of one run."""
 
     job: Job
     done: Standing
@@ -59,15 +59,15 @@ class Estimate:
     validation: float
     """Seconds per validation."""
     operations: float
-    """Floating-point operations of an update."""
+    """Floating-point operations per update."""
     on_noise: bool
-    """Whether noise stood in for a data set that is not there."""
+    """Whether noise was used in place of a missing data set."""
     rough: bool = False
-    """Whether it was scaled from a run of another kind."""
+    """Whether it was scaled from another kind of run."""
 
     @property
     def end(self) -> int:
-        """The episode at which the run is complete, or at which it was asked to end."""
+        """The episode at which the run is complete, or at which it was told to end."""
         plan = self.job.recipe.plan
         every = plan.validate_every or 1
         return min(plan.episodes, -(-complete_at(self.job.whole_plan) // every) * every)
@@ -79,7 +79,7 @@ class Estimate:
 
     @property
     def whole(self) -> float:
-        """Expected seconds of the whole run."""
+        """Expected seconds for the whole run."""
         return self._seconds(self.job.recipe.plan.episodes)
 
     def _seconds(self, episodes: int) -> float:
@@ -88,19 +88,19 @@ class Estimate:
         return episodes / plan.episodes_per_step * self.update + validations * self.validation
 
     def within(self, seconds: float) -> int:
-        """Episodes that fit into this time, with the validation at their end."""
+        """The number of episodes that fit into this time, including the validation at the end."""
         plan = self.job.recipe.plan
         return max(plan.episodes_per_step, int((seconds - self.validation) / (self.whole / plan.episodes)))
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of the whole recipe, uncut, on a GPU that sustains `GPU_FLOPS`."""
+        """Hours for the whole recipe on a GPU that sustains `GPU_FLOPS`."""
         updates = self.job.planned / self.job.recipe.plan.episodes_per_step
         return self.operations * updates / GPU_FLOPS / 3600
 
     @property
     def measured_on(self) -> str:
-        """What was timed, in words."""
+        """A description of what was timed."""
         return "noise of the same size, because the data set is not there" if self.on_noise else "the data set itself"
 
     def __str__(self) -> str:
@@ -130,10 +130,10 @@ def _seconds(seconds: float) -> str:
 
 
 def estimate(job: Job, benchmark: Benchmark | None, quick: bool = False) -> Estimate:
-    """Time updates, without the optimiser's own step, and a validation of a run in a folder that is never written.
+    """Time updates (without the optimiser's step) and a validation of a run; nothing is written to its folder.
 
-    A `quick` one takes a single pass over a small episode and scales it up by the number of images. Where there is no
-    benchmark, noise stands in for it.
+    A `quick` estimate times a single pass over a small episode and scales it up by the number of images. Without a
+    benchmark, it uses noise.
     """
     images = benchmark if benchmark is not None else stand_in(job.recipe.data)
     recipe = _smaller(job.recipe, images) if quick else job.recipe
@@ -141,11 +141,11 @@ def estimate(job: Job, benchmark: Benchmark | None, quick: bool = False) -> Esti
     plan = replace(recipe.plan, validate_every=0, episodes_per_step=at_once)
     run = Run(job.folder, replace(recipe, plan=plan), images)
     scale = job.recipe.plan.episodes_per_step / at_once * effort(job.recipe) / effort(recipe)
-    operations = scale * _operations(run)  # whose pass warms up
+    operations = scale * _operations(run)  # its pass is the warm-up
     update = scale * _timed(run, 1 if quick else 5)
     if not job.recipe.plan.validate_every:
         validation = 0.0
-    elif quick and recipe.learner in ADAPTING:  # each episode adapts, without the second pass of a gradient of it
+    elif quick and recipe.learner in ADAPTING:  # each episode is adapted to, without a backward pass
         validation = update / job.recipe.plan.episodes_per_step / 3 * recipe.val_episodes * len(recipe.val_shots)
     else:
         validation = _validation(run, images, QUICK_VAL_IMAGES if quick else VAL_IMAGES)
@@ -158,13 +158,13 @@ def _smaller(recipe: Recipe, images: Benchmark) -> Recipe:
     most = QUICK_PIXELS // (height * width)
     per_class = max(recipe.max_shot + 1, min(recipe.images_per_class, most // recipe.way))
     way = recipe.way if "way" in recipe.options else max(2, min(recipe.way, most // per_class))
-    # validation keeps its size, which may follow from that of a whole training episode
+    # validation keeps its size, which may depend on that of a full training episode
     query = validation_queries(recipe, max(recipe.val_ways), max(recipe.val_shots), int(images.val.counts.min()))
     return replace(recipe, way=way, images_per_class=per_class, val_query=query)
 
 
 def effort(recipe: Recipe) -> float:
-    """What the time of an episode is in proportion to: its images, each support image once more for each inner step."""
+    """What the time of an episode is proportional to: its images, plus each support image once per inner step."""
     if recipe.learner not in ADAPTING:
         return recipe.way * recipe.images_per_class
     steps = float(recipe.options.get("steps", 5))
@@ -172,14 +172,14 @@ def effort(recipe: Recipe) -> float:
 
 
 def _at_once(recipe: Recipe, images: Benchmark) -> int:
-    """Episodes of one timed update: one at a time where all would take too much memory; times add up."""
+    """Episodes per timed update: one if all would take too much memory, because times add up."""
     _, height, width = images.train.image_shape
     per_step = recipe.plan.episodes_per_step
     return per_step if per_step * recipe.way * recipe.images_per_class * height * width <= MOST_PIXELS else 1
 
 
 def _operations(run: Run) -> float:
-    """Floating-point operations of one update, as torch counts them."""
+    """Floating-point operations of one update, counted by torch."""
     with FlopCounterMode(display=False) as counter:
         _pass(run)
     return float(counter.get_total_flops())
@@ -195,7 +195,7 @@ def _timed(run: Run, most: int) -> float:
 
 
 def _pass(run: Run) -> None:
-    """Forward and back over the episodes of one update."""
+    """Forward and backward pass over the episodes of one update."""
     model, count = run.model, run.recipe.plan.episodes_per_step
     episode = model.learner.pose(run.episodes.batch(0, count))
     model.train()
@@ -211,7 +211,7 @@ def _validation(run: Run, images: Benchmark, most: int) -> float:
     begun = time.perf_counter()
     features = embed_rows(network, part, part.rows[:most])
     embedding = (time.perf_counter() - begun) * _val_images(recipe.data, images) / len(features)
-    pool = features[torch.arange(len(part.rows)) % len(features)]  # what they show does not matter for the time
+    pool = features[torch.arange(len(part.rows)) % len(features)]  # their content does not affect the time
     count = int(part.counts.min())
     begun = time.perf_counter()
     for way, shot in product(recipe.val_ways, recipe.val_shots):
@@ -227,7 +227,7 @@ def _val_images(name: str, images: Benchmark) -> int:
 
 @lru_cache
 def stand_in(name: str, per_class: int = 60) -> Benchmark:
-    """Noise in the shape of a benchmark that is not there: as many training classes, fewer images."""
+    """Noise in the shape of a missing benchmark: the same number of training classes, but fewer images."""
     channels, height, width = SHAPES[name.removesuffix(NEAREST)]
     train_classes, _, _ = IMAGES[name.removesuffix(NEAREST)]
     classes = min(train_classes, 80) + 40
@@ -295,7 +295,7 @@ class Priced:
 
 
 def price_all(options: Options, words: tuple[str, ...], say: Callable[[str], None]) -> list[Priced]:
-    """Measure each distinct cost of all tables and figures, of the recipes whose name contains one of the words."""
+    """Measure each distinct cost in all tables and figures, for recipes whose name contains one of the words."""
     costs: dict[tuple[object, ...], dict[str, Job]] = {}
     for experiment in EXPERIMENTS.values():
         for job in (job for _, own in plan_cells(experiment, options) for job in own[:1]):
@@ -314,7 +314,7 @@ def price_all(options: Options, words: tuple[str, ...], say: Callable[[str], Non
 
 
 def write_estimates(priced: list[Priced], out: Path, command: str) -> list[Path]:
-    """Write reproduce-estimates.json and .md; their paths."""
+    """Write reproduce-estimates.json and .md; returns their paths."""
     here = machine()
     noise = sorted({each.cost.job.recipe.data for each in priced if each.cost.on_noise})
     facts: dict[str, Any] = {

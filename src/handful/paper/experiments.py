@@ -1,4 +1,4 @@
-"""The experiments by name: which rows and columns each has, and which recipe fills each cell."""
+"""The experiments by name: their rows and columns, and the recipe for each cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Experiment:
     reference: str
     """The row that the others are compared with, episode by episode."""
     claim: str
-    """What the paper says of it."""
+    """What the paper says about it."""
     axis: str = ""
     """What x is, for a figure."""
 

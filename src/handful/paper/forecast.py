@@ -1,4 +1,4 @@
-"""The dry run: every row of an experiment with the time that its runs would take here, or why it cannot run now."""
+"""The dry run: every row of an experiment with the time that its runs would take, or why it cannot run now."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from handful.paper.recipes.own import NEAREST
 from handful.paper.reproduce import Options, Planned, load_data, plan_cells, why_not
 
 SECONDS = 30.0
-"""Time that a dry run spends on measurements; runs whose turn has not come by then are scaled from those timed."""
+"""Seconds that a dry run spends on measurements; the remaining runs are scaled from those timed."""
 
 
 class Prices:
-    """Quick estimates of runs, one for each distinct cost, as far as the time allows; the rest is scaled from them."""
+    """Quick estimates of runs, one per distinct cost, as time allows; the rest is scaled from them."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        jobs = sorted(jobs, key=_expense)  # cheap ones first in case time runs out, and one of each learner before all
+        jobs = sorted(jobs, key=_expense)  # cheap ones first in case time runs out, starting with one for each learner
         first = {job.recipe.learner: job.key for job in reversed(jobs)}
         jobs.sort(key=lambda job: job.key != first[job.recipe.learner])
         self.benchmarks, self.missing = load_data(jobs)
@@ -43,16 +43,16 @@ class Prices:
             try:
                 found = estimate(job, self.benchmarks.get(job.recipe.data), quick=True)
             except (HandfulError, RuntimeError):
-                return  # too large for this machine, for example: it is scaled from others
+                return  # too large for this machine, for example; scaled from others instead
             self.known[cost_of(job.recipe)] = found
 
     def of(self, job: Job) -> Estimate | None:
-        """What a run costs; None where nothing that is known can be scaled to it."""
+        """The cost of a run; None if it cannot be scaled from anything known."""
         found = self.known.get(cost_of(job.recipe)) or self._scaled(job)
         return replace(found, job=job, done=standing(job)) if found else None
 
     def _scaled(self, job: Job) -> Estimate | None:
-        """By the operations of the embedding, from a run with the same learner if there is one."""
+        """The cost scaled by the embedding's operations, from a run with the same learner if there is one."""
         recipe = job.recipe
         if not self.known or not _shape(recipe):
             return None
@@ -90,7 +90,7 @@ def _validated_images(recipe: Recipe) -> int:
 
 
 def _forward(recipe: Recipe) -> float:
-    """Operations to embed one image."""
+    """Operations for embedding one image."""
     return _embedding_operations(recipe.width, recipe.concatenate, _shape(recipe) or SHAPES["cifar-fs"])
 
 
@@ -103,7 +103,7 @@ def _embedding_operations(width: Any, concatenate: bool, shape: tuple[int, int, 
 
 
 def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
-    """A line for each row, data set and run: the time to its completion, how far it is, and why it cannot run now."""
+    """One line per row, data set and run: the time it still needs, how far it has got, and why it cannot run now."""
     planned = plan_cells(experiment, options)
     jobs = {job.folder: job for _, own in planned for job in own}
     rows = dict.fromkeys(cell.row.label for cell, _ in planned)
@@ -146,7 +146,7 @@ def _totals(costs: list[Estimate], options: Options) -> Iterator[str]:
 
 
 def _within(costs: list[Estimate], budget: float) -> Iterator[str]:
-    """How many episodes of each cosine run fit into its share: cut there, its rate would fall to 0 in time."""
+    """How many episodes of each cosine run fit into its share of the budget, so that its rate falls to 0 in time."""
     share = budget / max(1, len(costs))
     for here in costs:
         if here.job.recipe.plan.schedule == "cosine" and here.seconds > share:

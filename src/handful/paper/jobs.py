@@ -1,7 +1,7 @@
-"""The runs that an experiment needs: one folder per recipe and seed, trained as far as the time allows, resumable.
+"""The runs that an experiment needs: one resumable folder per recipe and seed, trained as far as time allows.
 
-A run is known by its recipe: one that was made by hand counts as an experiment's own if its folder, whatever its name,
-is next to the others and its recipe is the same.
+A run is identified by its recipe: a run made by hand is used too if its folder is next to the others, under any name,
+and its recipe is the same.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from handful.paper.recipes import NAMED
 from handful.paper.recipes.own import Schedule, Width
 
 Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
-"""Shows a named training of this many episodes while it passes the progress on."""
+"""Given a name, a number of episodes and a stream of progress, shows the progress and yields it."""
 NOTE_SECONDS = 60.0
-"""Longest time between two records of a run's progress."""
+"""Most seconds between two records of a run's progress."""
 Until = Literal["complete", "end"]
-"""Where training stops by itself: when the run is complete, or at the end of its plan."""
+"""When training stops: once the run is complete, or at the end of its plan."""
 
 
 @dataclass(frozen=True)
 class Departures:
-    """A smaller experiment than the recipes': what to change in all of them. The report names every change."""
+    """Changes to all recipes, for a smaller experiment. The report names every change."""
 
     episodes: int = 0
-    """Cut short here; 0 for no cut."""
+    """Number of episodes after which to stop; 0 for no cut."""
     episodes_of: tuple[tuple[str, int], ...] = ()
-    """Another cut for recipes whose name contains a word; the first that does counts."""
+    """Another cut for recipes whose name contains a word; the first match counts."""
     width: Width | None = None
     schedule: Schedule | None = None
     validate_every: int | None = None
     """0 for no validation."""
 
     def cut(self, name: str) -> int:
-        """Where to cut the recipe of this name."""
+        """Where to cut the recipe with this name."""
         return next((episodes for word, episodes in self.episodes_of if word in name), self.episodes)
 
     def applied(self, name: str, recipe: Recipe) -> tuple[Recipe, str]:
-        """The changed recipe, and what changed in it, its length apart, in words."""
+        """The changed recipe, and a description of the changes except its length."""
         plan, words = recipe.plan, []
         if self.width is not None and self.width != recipe.width:
             words.append(f"{self.width} in place of {recipe.width}")
@@ -75,7 +75,7 @@ UNCHANGED = Departures()
 
 @dataclass(frozen=True)
 class Job:
-    """A run to make: a named recipe with a seed, perhaps changed, and its folder."""
+    """A run to make: a named recipe with a seed and possibly changes, and its folder."""
 
     name: str
     recipe: Recipe
@@ -83,20 +83,20 @@ class Job:
     changes: str
     folder: Path
     altered: bool = False
-    """Whether the changes make it another network or another course of the learning rate than the recipe's."""
+    """Whether the changes include another network or another learning rate schedule."""
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.recipe.seed}"
 
     @property
     def whole_plan(self) -> Plan:
-        """The plan that the run is measured by: a step schedule that is only cut short keeps the recipe's length."""
+        """The plan that the run is measured against; a step schedule that is only cut short keeps its full length."""
         plan = self.recipe.plan
         return plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, self.planned))
 
     @property
     def key(self) -> str:
-        """The same for all runs of one recipe and seed, whatever their name."""
+        """A key that is equal for all runs of one recipe and seed, under any name."""
         return _short_hash(self.recipe)
 
 
@@ -110,13 +110,13 @@ def job(name: str, seed: int, out: Path, departures: Departures = UNCHANGED) -> 
 
 
 def _instance_norm(recipe: Recipe) -> str:
-    """A warning where 32 groups of 32 channels leave group norm with one channel per group."""
+    """A warning if group norm has one channel per group, with 32 groups of 32 channels."""
     alone = recipe.norm.startswith("group") and recipe.width == "32C"
     return "one channel per group, so that group norm is instance norm" if alone else ""
 
 
 def _folder(runs: Path, name: str, recipe: Recipe) -> Path:
-    """Where the run is: under its own name, else any folder whose recipe is the same, else where it will be."""
+    """The folder of the run: under its own name, or any folder with the same recipe, or where it will be created."""
     own = runs / f"{name.replace('/', '--')}-{_short_hash(recipe)}"
     if (own / RECIPE).exists():
         return own
@@ -126,12 +126,12 @@ def _folder(runs: Path, name: str, recipe: Recipe) -> Path:
 def _has(folder: Path, recipe: Recipe) -> bool:
     try:
         return read_recipe(folder) == recipe
-    except CheckpointError:  # a run of another version, which is no run of this recipe
+    except CheckpointError:  # a run of another version, which cannot be a run of this recipe
         return False
 
 
 def _short_hash(recipe: Recipe) -> str:
-    """Eight digits that change with any choice that is not a default: a new knob leaves old runs their names."""
+    """Eight hexadecimal digits of the values that are not defaults, so that a new option does not rename old runs."""
     plain, default = recipe.as_json(), Recipe().as_json()
     plan = {key: value for key, value in plain["plan"].items() if value != default["plan"][key]}
     chosen = {key: value for key, value in plain.items() if value != default[key]} | {"plan": plan}
@@ -140,7 +140,7 @@ def _short_hash(recipe: Recipe) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run has come."""
+    """How far a run has got."""
 
     episodes: int = 0
     over: bool = False
@@ -150,7 +150,7 @@ class Standing:
 
 
 def standing(job: Job) -> Standing:
-    """How far a run has come by its last checkpoint."""
+    """How far a run has got, according to its last checkpoint."""
     try:
         facts = read_checkpoint(job.folder / LAST)[1]["training"]
         episode, improved = int(facts["episode"]), int(facts["last_improvement"])
@@ -161,7 +161,7 @@ def standing(job: Job) -> Standing:
 
 
 def _may_end(job: Job, episode: int) -> bool:
-    """Whether a run at this episode is complete, at a moment when its last weights have been validated."""
+    """Whether a run at this episode is complete and its last weights have been validated."""
     every = job.recipe.plan.validate_every
     return episode >= complete_at(job.whole_plan) and not (every and episode % every)
 
@@ -176,10 +176,10 @@ def train_job(
     until: Until = "complete",
     wait: bool = False,
 ) -> Manifest:
-    """Train from where the run stands until it is complete, or for this many seconds (0: no limit); its manifest.
+    """Continue the run until it is complete, or for this many seconds (0: no limit); returns its manifest.
 
-    `until` "end" goes on to the last episode or the end of patience. A loss that is not finite ends the run; that is a
-    result too, and the manifest says so. A run that another process trains is refused, or waited for.
+    `until` "end" continues to the last episode or the end of patience. A loss that is not finite ends the run; that is
+    a result too, and the manifest says so. If another process is training the run, wait for it or raise an error.
     """
     with held(job.folder, wait):
         run = Run(job.folder, job.recipe, benchmark, engine)
@@ -203,7 +203,7 @@ def _train(job: Job, run: Run, record: Record, seconds: float, watch: Watch, unt
                 steps.close()
     except DivergedError as error:
         record.failure = str(error).partition(". ")[0]
-    finally:  # a run that is interrupted is recorded too
+    finally:  # interrupted runs are recorded too
         if run.state.episode > record.first:
             record.write()
 

@@ -1,4 +1,4 @@
-"""Pictures of results: numbers next to the paper's, curves over a hyper-parameter, and how the runs learnt."""
+"""Pictures of results: numbers next to the paper's, curves over a hyper-parameter, and learning curves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The paper's numbers as data: Bertinetto, Henriques, Torr and Vedaldi, ICLR 2019, tables 1 to 4.
 
-Accuracies are in percent with half the 95% interval where one is given. A row names the recipes that rerun it. Rows
-that the paper quotes from elsewhere are rerun as their own authors train them, in the variant `authors` alone.
+Accuracies are in percent, with half the 95% interval if there is one. A row names the recipes that rerun it. Rows
+that the paper quotes from elsewhere are rerun as their own authors train them, only in the variant `authors`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from handful.paper.recipes.own import BINARY, SETTINGS
 SOURCE = "Bertinetto et al., Meta-learning with differentiable closed-form solvers, ICLR 2019"
 TITLES = {"mini-imagenet": "miniImageNet", "cifar-fs": "CIFAR-FS", "omniglot": "Omniglot"}
 BINARY_SIZE = 32
-"""Images of a two-way training episode."""
+"""Images per two-way training episode."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A published number in percent, with half its interval if there is one, and how finely it was rounded."""
+    """A published number in percent, with half its interval if there is one, and its rounding."""
 
     value: float
     ci: float | None = None
@@ -49,14 +49,14 @@ class Column:
         return f"{TITLES.get(self.data, self.data)} {self.way}-way {self.shot}-shot"
 
     def query(self, images: int) -> int:
-        """Queries per class: as many as fill the S images of a training episode, of a class with this many `images`."""
+        """Queries per class: as many as fill the S images of a training episode, if the class has enough `images`."""
         size = BINARY_SIZE if self.group.endswith(BINARY) else SETTINGS[self.data].size
         return min(size // self.way, images) - self.shot
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method: the stems of recipes that may fill it, its published numbers by column, its place in a plot."""
+    """A method: the stems of its recipes, its published numbers by column, and its position in a plot."""
 
     label: str
     stems: tuple[str, ...]
@@ -64,12 +64,12 @@ class Row:
     line: str = ""
     x: float | None = None
     against: str = ""
-    """The row to compare with episode by episode, if not the experiment's reference."""
+    """The row to compare with, episode by episode, if it is not the experiment's reference."""
     only: tuple[Column, ...] | None = None
-    """The columns that are asked for, if not all."""
+    """The columns of this row, if not all."""
 
     def recipe_name(self, column: Column, variant: str) -> str | None:
-        """The recipe that fills this row's cell: one for all problems, or one for the column's shots, ways or both."""
+        """The recipe for this row's cell: one for all problems, or one for the column's shots, ways or both."""
         names = (
             name
             for stem in self.stems
@@ -84,7 +84,7 @@ class Row:
 
 
 def figure(text: str) -> Figure | None:
-    """A number as the paper writes it: '62.3±0.2', '57', or '-' for none."""
+    """Parse a number as the paper prints it: '62.3±0.2', '57', or '-' for none."""
     if text == "-":
         return None
     value, _, ci = text.partition("±")

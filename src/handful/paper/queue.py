@@ -1,8 +1,8 @@
-"""A queue of experiments, worked off by one or more processes, and the state of all runs below a folder.
+"""A queue of experiments, run by one or more processes, and the state of all runs in a folder.
 
-A queue is a file with one `handful reproduce` command per line. Each line is a process of its own, whose output goes to
-a log file next to the queue. Runs save themselves every two minutes, and lines that are done are noted, so a queue that
-was stopped or killed goes on when it is started again. Reading the state of runs disturbs no training.
+A queue is a file with one `handful reproduce` command per line. Each line runs in its own process, whose output goes to
+a log file next to the queue. Runs are saved every two minutes, and finished lines are recorded, so a queue that was
+stopped or killed continues when it is started again. Reading the state of runs does not disturb training.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
 POLL = 0.2
-"""Seconds between two looks at the processes."""
+"""Seconds between checks of the processes."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Line:
 
     @property
     def key(self) -> str:
-        """The name of the note that it is done: by the command itself, so lines may be moved."""
+        """The key under which it is recorded as done; it depends on the command only, so lines may be moved."""
         return hashlib.sha256(shlex.join(self.words).encode()).hexdigest()[:12]
 
 
 def read_queue(path: Path) -> list[Line]:
-    """The commands of a queue file; blank lines and what follows a # do not count."""
+    """The commands of a queue file; blank lines and comments after # are ignored."""
     if not path.is_file():
         raise InvalidOptionError(f"There is no queue file {path}. Write one `handful reproduce` command per line.")
     try:
@@ -60,7 +60,7 @@ def read_queue(path: Path) -> list[Line]:
             raise InvalidOptionError(f"Line {number} of {path} is not a command: {error}.") from error
         words = words[2:] if words[:2] == ["handful", "reproduce"] else words
         if words and words[0] in ("queue", "status", "verify"):
-            raise InvalidOptionError(f"Line {number} of {path} is '{words[0]}', which does not belong in a queue.")
+            raise InvalidOptionError(f"Line {number} of {path} is '{words[0]}', which cannot be used in a queue.")
         if words:
             found.append(Line(number, tuple(words)))
     if not found:
@@ -71,7 +71,7 @@ def read_queue(path: Path) -> list[Line]:
 
 
 def work_off(path: Path, processes: int, out: Path, say: Callable[[str], None]) -> int:
-    """Run the lines that are not done yet, this many at a time; the number of lines that failed."""
+    """Run the lines that are not done yet, this many at a time; returns the number of lines that failed."""
     lines = read_queue(path)
     folder = path.with_name(f"{path.name}.state")
     with held(folder):
@@ -97,7 +97,7 @@ def work_off(path: Path, processes: int, out: Path, say: Callable[[str], None]) 
 
 
 def _ended(line: Line, code: int, folder: Path, say: Callable[[str], None]) -> bool:
-    """Note how a line ended; whether it failed."""
+    """Record how a line ended; returns whether it failed."""
     facts = {"command": shlex.join(line.words), "code": code}
     write_atomically(folder / f"{line.key}.json", json.dumps(facts, indent=1).encode())
     say(f"line {line.number}: " + (f"FAILED ({code}): see {_log(folder, line)}" if code else "done"))
@@ -125,7 +125,7 @@ def _done(folder: Path, line: Line) -> bool:
 
 @dataclass(frozen=True)
 class Status:
-    """One run as its files show it."""
+    """The state of one run according to its files."""
 
     name: str
     completion: Completion
@@ -133,11 +133,11 @@ class Status:
     failed: bool
     best: dict[str, float]
     pace: float | None
-    """Seconds per episode in the last session, validations included; None if not known."""
+    """Seconds per episode in the last session, including validations; None if unknown."""
     left: int
     """Episodes until it is complete, if patience does not end it sooner."""
     holder: str
-    """The process that trains it now; empty if none does."""
+    """The process that is training it; empty if there is none."""
 
     def __str__(self) -> str:
         words = ["FAILED" if self.failed else str(self.completion)]
@@ -151,9 +151,9 @@ class Status:
 
 
 def runs_below(out: Path) -> list[Status]:
-    """The state of every run in a folder and the folders below it."""
+    """The state of every run in a folder and its subfolders."""
     if not out.is_dir():
-        raise DataError(f"There is no folder {out}. Say with --out where the runs are.")
+        raise DataError(f"There is no folder {out}. Use --out to say where the runs are.")
     return [found for path in sorted(out.rglob(RECIPE)) if (found := status_of(path.parent)) is not None]
 
 

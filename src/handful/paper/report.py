@@ -1,4 +1,4 @@
-"""The report of an experiment: tables in words, as Markdown for reading and as an HTML page with plots, and JSON."""
+"""The report of an experiment: text and tables as Markdown and as an HTML page with plots, and JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEYOND_HEAD = ("Method · variant", "paper", "ours", "open", "seeds", "adds", "t
 PAIR_HEAD = ("Method", "less", "paper", "ours, paired", "open", "order")
 RUN_HEAD = ("Run", "seed", "episodes", "minutes", "data", "processor")
 MAY_LACK = ("paper", "seeds", "difference", "agrees?", "order")
-"""Columns that are left out where they are empty."""
+"""Columns that are left out if they are empty."""
 NONE = "—"
 IN_PART = "IN PART"
 VERDICTS = {None: NONE, "agrees": "yes", "above": "no, above", "below": "no, below"}
@@ -55,20 +55,20 @@ class Heading:
 
 @dataclass(frozen=True)
 class Lines:
-    """A table in words: a heading, rows, and the numbers of the rows whose runs are complete."""
+    """A table: a heading, rows, and the numbers of the rows whose runs are complete."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     strong: tuple[int, ...] = ()
     note: str = ""
-    """What holds for all rows, said once."""
+    """A remark that applies to all rows."""
     remarks: bool = True
     """Whether the last column is text that may wrap."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture with its caption, and its file; without one it is in the page only."""
+    """A picture with its caption, and its file; without a file it only appears in the page."""
 
     picture: Picture
     caption: str
@@ -99,7 +99,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def html(title: str, lead: str, blocks: Sequence[Block], command: str) -> str:
-    """The document as one self-contained page that ends with the command to repeat it."""
+    """The document as one self-contained page, ending with the command to repeat it."""
     return page(title, lead, [*map(_html, blocks), heading("How to repeat it"), code([command])])
 
 
@@ -112,7 +112,7 @@ def _html(block: Block) -> Markup:
 
 
 def write_files(out: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
-    """Write files by name into a folder; their paths."""
+    """Write files by name into a folder; returns their paths."""
     for name, content in contents.items():
         write_atomically(out / name, content.encode() if isinstance(content, str) else content)
     return [out / name for name in contents]
@@ -122,7 +122,7 @@ def write_files(out: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
 
 
 def write_report(results: Results, out: Path) -> list[Path]:
-    """Write the per-episode counts, JSON, a picture if there is anything to show, Markdown and HTML; their paths."""
+    """Write the per-episode counts, JSON, Markdown, HTML and, if there is one, a picture; returns their paths."""
     experiment = results.experiment
     name, blocks = experiment.name, report_blocks(results)
     scored = ((cell.column.title, score) for cell in results.cells for score in cell.scores)
@@ -183,9 +183,9 @@ def _column_blocks(results: Results, column: Column) -> list[Block]:
 
 
 def column_lines(results: Results, column: Column) -> Lines | None:
-    """All rows of one column that reproduce the paper, next to its numbers; None if there is none.
+    """All rows of one column that reproduce the paper, next to its numbers; None if there are none.
 
-    Where all rows fall short in the same words, each says so in two, and the words are in the table's note.
+    If all rows fall short in the same way, the rows say so briefly and the table's note gives the details.
     """
     cells = [cell for cell in results.reproducing if cell.column == column]
     rows = [_cell_line(cell, results.episodes(column)) for cell in cells]
@@ -196,20 +196,20 @@ def column_lines(results: Results, column: Column) -> Lines | None:
 
 
 def beyond_lines(results: Results, column: Column) -> Lines | None:
-    """The rows of a column whose recipes go beyond the paper, with what they add; None if there is none."""
+    """The rows of a column whose recipes go beyond the paper, with what they add; None if there are none."""
     cells = [cell for cell in results.beyond if cell.column == column]
     return _lines(BEYOND_HEAD, [_cell_line(cell, results.episodes(column)) for cell in cells], cells)
 
 
 def pair_lines(results: Results, column: Column) -> Lines | None:
-    """Paired differences against the reference row; None where there are no two methods."""
+    """Paired differences from the reference row; None if there are not at least two methods."""
     return _lines(PAIR_HEAD, [_pair_line(pair, results.episodes(column)) for pair in results.against_reference(column)])
 
 
 def _lines(
     head: tuple[str, ...], rows: list[dict[str, str]], cells: Sequence[Cell] = (), note: str = ""
 ) -> Lines | None:
-    """Rows by the names of the heading, without the columns that may be empty and are."""
+    """Rows by the names of the heading, without optional columns that are empty."""
     kept = [name for name in head if name not in MAY_LACK or any(row[name] != NONE for row in rows)]
     strong = tuple(index for index, cell in enumerate(cells) if cell.complete)
     words = tuple(tuple(row[name] for name in kept) for row in rows)
@@ -241,7 +241,7 @@ def _fewer(n: int, episodes: int) -> str:
 
 
 def _trained(cell: Cell) -> str:
-    """Whether the runs are complete, why, and what was changed in them; the same words of several seeds once."""
+    """Whether the runs are complete, why, and what was changed in them, without repetition for several seeds."""
     manifests = [score.manifest for score in cell.scores]
     part = [each for each in manifests if not each.completion.complete]
     words = [each.changes for each in manifests if each.changes]
@@ -284,7 +284,7 @@ def _run_line(manifests: list[Manifest]) -> tuple[str, ...]:
 
 
 def minutes_of(manifest: Manifest) -> str:
-    """The minutes of a run's training, as far as they were recorded."""
+    """The minutes of training of a run, as far as they were recorded."""
     known = f"{manifest.seconds / 60:.1f}"
     if not manifest.untimed:
         return known
@@ -292,7 +292,7 @@ def minutes_of(manifest: Manifest) -> str:
 
 
 def summary(results: Results) -> str:
-    """How many numbers agree, and how many methods are in the published order, in a few sentences."""
+    """A few sentences on how many numbers agree, and how many methods are in the published order."""
     if all(number is None for row in results.experiment.rows for number in row.numbers):
         return "The paper gives no numbers for this: compare the shape with what it says."
     compared = [cell for cell in results.cells if cell.comparison is not None]
@@ -323,7 +323,7 @@ def _numbers(counted: Sequence[object], kind: str = "") -> str:
 
 
 def _order(results: Results) -> list[str]:
-    """How many methods are on the published side of the row that they are compared with."""
+    """How many methods are on the published side of their reference row."""
     pairs = [pair for column in results.experiment.columns for pair in results.against_reference(column)]
     pairs = [pair for pair in pairs if pair.published]
     if not pairs:

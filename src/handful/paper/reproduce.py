@@ -1,8 +1,8 @@
-"""From an experiment to its results: load and check data, train what is missing, test all on the same episodes.
+"""Run an experiment: load and check data, train what is missing, and test all runs on the same episodes.
 
-Runs are trained here, or as jobs of their own on this machine or a SLURM cluster, through submitit. Each job trains one
-run in its folder from where it stands. A lock keeps two jobs from training one run at once, so that the same
-experiment may be submitted twice; submitting it again after an interruption goes on with what is not complete.
+Runs are trained in this process, or as separate jobs on this machine or a SLURM cluster, through submitit. Each job
+continues one run in its folder. A lock keeps two jobs from training one run at once, so the same experiment may be
+submitted twice; submitting it again after an interruption continues the runs that are not complete.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How far to go, and where to."""
+    """What to train and test, for how long, and where to write."""
 
     out: Path
     variants: tuple[str, ...] = ("authors",)
     seeds: range = range(1)
-    """Of the training runs."""
+    """Seeds of the training runs."""
     minutes: float = 0.0
     until: Until = "complete"
     wait: bool = False
-    """Whether to wait for runs that other processes train; they are left out otherwise."""
+    """Whether to wait for runs that other processes are training; otherwise they are left out."""
     departures: Departures = UNCHANGED
     test_episodes: int = 10_000
     test_episodes_of: tuple[tuple[str, int], ...] = ()
-    """Fewer, the first of them, for recipes whose name contains a word."""
+    """Smaller numbers of test episodes for recipes whose name contains a word."""
     test_seed: int = 0
     checkpoint: Checkpoint = "shot"
     engine: Engine = CPU
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark that was loaded and found free of leaks, with the hash of its content."""
+    """A benchmark that was loaded and checked for leaks, with the hash of its content."""
 
     benchmark: Benchmark
     content: str
@@ -91,7 +91,7 @@ Planned = tuple[Cell, tuple[Job, ...]]
 
 
 def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
-    """Every row, column and variant with the runs behind it; a published number without a recipe comes without runs.
+    """Every row, column and variant with its runs; a published number without a recipe has none.
 
     Rows whose recipes are the same share a run.
     """
@@ -106,7 +106,7 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
 
 
 def _cells(row: Row, column: Column, index: int, options: Options) -> list[Planned]:
-    """One cell per variant; a cell with another network than its row's has no published number."""
+    """One cell per variant; a cell whose network is not its row's has no published number."""
     planned: list[Planned] = []
     number, width = row.numbers[index], options.departures.width
     for variant in options.variants:
@@ -122,7 +122,7 @@ def _cells(row: Row, column: Column, index: int, options: Options) -> list[Plann
 
 
 def load_data(jobs: Iterable[Job]) -> tuple[dict[str, Benchmark], dict[str, str]]:
-    """The data sets of these runs that are there, by name; and for those that are not, what to type."""
+    """The installed data sets of these runs by name, and the commands to get the missing ones."""
     found: dict[str, Benchmark] = {}
     missing: dict[str, str] = {}
     for name in dict.fromkeys(each.recipe.data for each in jobs):
@@ -134,7 +134,7 @@ def load_data(jobs: Iterable[Job]) -> tuple[dict[str, Benchmark], dict[str, str]
 
 
 def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], dict[str, str]]:
-    """The data sets that are there, checked; and for those that are not, what to type."""
+    """The installed data sets, checked for leaks, and the commands to get the missing ones."""
     found, missing = load_data(each for _, own in planned for each in own)
     for name, reason in missing.items():
         say(f"{name}: {reason}")
@@ -144,7 +144,7 @@ def load_sources(planned: list[Planned], say: Say) -> tuple[dict[str, Source], d
 
 
 def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]:
-    """The distinct runs whose data is there, in the order of their first use; all first seeds come first."""
+    """The distinct runs with installed data, in the order of their first use; all first seeds come first."""
     runs = {each.folder: each for _, own in planned for each in own if each.recipe.data in sources}
     return sorted(runs.values(), key=lambda each: each.recipe.seed)
 
@@ -152,7 +152,7 @@ def wanted_jobs(planned: list[Planned], sources: dict[str, Source]) -> list[Job]
 def train_all(
     jobs: list[Job], sources: dict[str, Source], options: Options, say: Say, watch: Watch
 ) -> dict[Path, Manifest]:
-    """Train each run; those that are not over share the minutes, and what one does not need goes to those after it."""
+    """Train each run; unfinished runs share the budget, and time that one does not need goes to the next ones."""
     end = time.perf_counter() + 60 * options.minutes
     left = [not _ended(standing(each), options.until) for each in jobs]
     manifests: dict[Path, Manifest] = {}
@@ -180,7 +180,7 @@ def _ended(standing: Standing, until: Until) -> bool:
 
 
 def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
-    """The test episodes of each column, the same images for all rows, in the pixels that a row was trained on."""
+    """The test episodes of each column: the same images for all rows, in the pixels that a row was trained on."""
     sets: Sets = {}
     for kind in dict.fromkeys((cell.column, each.recipe.data) for cell, own in planned for each in own):
         column, name = kind
@@ -205,26 +205,26 @@ def _scores(
             first = next((count for word, count in options.test_episodes_of if word in each.name), 0)
             measured = measure(each.folder, sets[kind], options.checkpoint, options.engine, first)
             if measured is not None:
-                run = manifests[each.folder]  # which may fill another row too, under another name
+                run = manifests[each.folder]  # it may be used in another row too, under another name
                 own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)
                 found.append(Score(own, measured, each.folder))
     return tuple(found)
 
 
 POLL = 0.5
-"""Seconds between two looks at the jobs."""
+"""Seconds between checks of the jobs."""
 MINUTES = 24 * 60
-"""Time that a SLURM job asks for, where no budget is given; a run that needs more is submitted again."""
+"""Time that a SLURM job requests if no budget is given; a run that needs more is submitted again."""
 
 
 def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
     """Train the runs that are not complete as jobs, `local:N` at a time or all in SLURM's queue, and wait for them."""
     at_once = _at_once(on)
     if find_spec("submitit") is None:
-        raise HandfulError("--on needs submitit: pip install 'handful[slurm]'.")
+        raise HandfulError("--on needs submitit. Install it: pip install 'handful[slurm]'.")
     if on == "slurm" and (absent := [each for each in ("sbatch", "srun", "sacct") if which(each) is None]):
         raise HandfulError(
-            f"There is no SLURM here: {', '.join(absent)} cannot be found. Submit from a machine of the cluster, or "
+            f"SLURM is not available: {', '.join(absent)} cannot be found. Submit from a machine of the cluster, or "
             f"use --on local:N."
         )
     import submitit
@@ -243,7 +243,7 @@ def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
             except (FailedJobError, FailedSubmissionError) as error:
                 raise HandfulError(
                     f"{job} could not be submitted to {on}: {str(error).strip().splitlines()[-1]}. Jobs that were "
-                    f"submitted before keep running; the same command goes on later."
+                    f"already submitted keep running; run the same command again later to continue."
                 ) from error
             say(f"{job}: job {running[-1][1].job_id}")
         time.sleep(POLL)
@@ -258,12 +258,12 @@ def _at_once(on: str) -> int:
     if on == "slurm":
         return 10**6
     if kind != "local" or not count.isdecimal() or not int(count):
-        raise InvalidOptionError(f"--on takes slurm, or local:N with N jobs at a time, but got '{on}'.")
+        raise InvalidOptionError(f"--on must be slurm, or local:N for N jobs at a time, but got '{on}'.")
     return int(count)
 
 
 def train_alone(job: Job, seconds: float, until: Until) -> str:
-    """Train one run in this process; what became of it, in words."""
+    """Train one run in this process; returns a description of the outcome."""
     engine = prepare("auto", 1)
     benchmarks, missing = load_data([job])
     if missing:

@@ -1,7 +1,7 @@
 """Results compared with the published numbers: cells with intervals and verdicts, and paired differences of methods.
 
-Only `paper` and `authors` reproduce the paper. Cells of other variants go beyond it: they are listed apart, with what
-their recipe adds, and are never said to agree. A cell whose network is not its row's own has no published number.
+Only `paper` and `authors` reproduce the paper. Cells of other variants go beyond it: they are listed separately, with
+what their recipe adds, and are never said to agree. A cell whose network is not its row's own has no published number.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Outcome:
     """Accuracies of one or more training seeds on the same test episodes."""
 
     shared: Tensor  # (seeds, episodes)
-    """Of the episodes that all methods share."""
+    """Accuracies on the episodes that all methods share."""
     apart: Tensor  # (seeds, episodes)
-    """Of the episodes that have no image in common."""
+    """Accuracies on the episodes that share no image."""
 
     @classmethod
     def of(cls, counts: Sequence[Counts], n: int | None = None, n_apart: int | None = None) -> Outcome:
-        """Of the counts of each seed, or of their first `n` and `n_apart` episodes."""
+        """The outcome for the counts of each seed, or their first `n` and `n_apart` episodes."""
         shared = torch.stack([each.accuracies[:n] for each in counts])
         return cls(shared, torch.stack([each.apart[:n_apart] for each in counts]))
 
@@ -58,12 +58,12 @@ class Outcome:
 
     @cached_property
     def opened(self) -> Interval:
-        """The mean over episodes without common images, with its interval."""
+        """The mean over episodes that share no image, with its interval."""
         return open_interval(self.apart.mean(0))
 
     @cached_property
     def over_seeds(self) -> Interval:
-        """The mean over training seeds with its interval; not a number for one seed."""
+        """The mean over training seeds with its interval, which is NaN for one seed."""
         return open_interval(self.means)
 
     def as_json(self) -> dict[str, Any]:
@@ -73,8 +73,8 @@ class Outcome:
 
 
 def difference(first: Outcome, second: Outcome) -> tuple[Interval, Interval]:
-    """The closed and the open interval of the first less the second, episode by episode."""
-    both = min(first.shared.shape[1], second.shared.shape[1])  # one may have been tested on the first of them only
+    """The closed and the open interval of the first minus the second, episode by episode."""
+    both = min(first.shared.shape[1], second.shared.shape[1])  # one may have been tested on fewer
     apart = min(first.apart.shape[1], second.apart.shape[1])
     return (
         closed_interval(first.shared.mean(0)[:both] - second.shared.mean(0)[:both]),
@@ -84,24 +84,24 @@ def difference(first: Outcome, second: Outcome) -> tuple[Interval, Interval]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours less the published number, in percentage points, with half the interval of the difference."""
+    """Our number minus the published one, in percentage points, with half the interval of the difference."""
 
     difference: float
     half: float
-    """By the episodes, the training seeds where there are several, and the paper's own interval and rounding."""
+    """Half the interval from the episodes, several training seeds if any, and the paper's interval and rounding."""
     open: float
-    """By the open interval in place of the closed one: a second opinion that the verdict does not use."""
+    """The same with the open interval instead of the closed one; the verdict does not use it."""
 
     @property
     def verdict(self) -> Verdict:
-        """Whether zero lies within the difference's interval, or on which side ours lies."""
+        """Whether zero lies within the interval of the difference, or else the side on which ours lies."""
         if abs(self.difference) <= self.half:
             return "agrees"
         return "above" if self.difference > 0 else "below"
 
     @property
     def within_open(self) -> bool:
-        """Whether other images of the same classes might account for the difference."""
+        """Whether other images of the same classes might explain the difference."""
         return abs(self.difference) <= self.open
 
     def as_json(self) -> dict[str, Any]:
@@ -110,10 +110,10 @@ class Comparison:
 
 
 def compare(ours: Outcome, figure: Figure) -> Comparison:
-    """Ours against a published number, which were measured on the same images.
+    """Compare our number with a published one, measured on the same images.
 
-    Half a unit of its last digit stands for its rounding. Several training seeds add their spread: the paper's number
-    is one training, ours the mean of n, so they differ by sqrt(1 + 1/n) standard deviations.
+    The rounding is half a unit of the last digit. Several training seeds add their spread: the paper's number is from
+    one training, ours is the mean of n, so they differ by sqrt(1 + 1/n) standard deviations.
     """
     rounded = math.hypot(figure.ci or 0.0, 0.5 * 10.0**-figure.digits)
     seeds = len(ours.shared)
@@ -129,7 +129,7 @@ def compare(ours: Outcome, figure: Figure) -> Comparison:
 
 @dataclass(frozen=True)
 class Score:
-    """One training seed's result."""
+    """The result of one training seed."""
 
     manifest: Manifest
     measurement: Measurement
@@ -137,13 +137,13 @@ class Score:
 
 
 def count_key(column: str, score: Score) -> str:
-    """The name of a score's numbers of correct answers in the counts file; rows that share a run share it."""
+    """The key of a score in the counts file; rows that share a run share it."""
     return f"{column}/{score.folder.name}"
 
 
 @dataclass(frozen=True, repr=False)
 class Cell:
-    """One row of one column in one variant: what the paper has, and ours over all training seeds."""
+    """One row of one column in one variant: the paper's number, and ours over all training seeds."""
 
     row: Row
     column: Column
@@ -152,7 +152,7 @@ class Cell:
     published: Figure | None
     scores: tuple[Score, ...]
     width: str = ""
-    """The network that was trained, where it is not the row's own; no published number is then compared with."""
+    """The network that was trained, if it is not the row's own; then there is no comparison with the paper."""
 
     def __repr__(self) -> str:
         ours = self.ours.closed if self.scores else "not run"
@@ -160,25 +160,25 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The row's name, with the network where that is another, and the variant."""
+        """The row's name, the network if it is not the row's own, and the variant."""
         name = f"{self.row.label}, on {self.width}" if self.width else self.row.label
         return f"{name} · {self.variant}" if self.variant else name
 
     @property
     def reproduces(self) -> bool:
-        """Whether the variant is one of the paper's own, so that the cell may agree with the paper or not."""
+        """Whether the variant is one of the paper's own, so that the cell can agree with the paper."""
         return self.variant in ("", *REPRODUCING)
 
     @property
     def complete(self) -> bool:
-        """Whether all runs behind it are complete, and trained by their recipes."""
+        """Whether all of its runs are complete, and trained with their recipes."""
         return bool(self.scores) and all(
             score.manifest.completion.complete and not score.manifest.altered for score in self.scores
         )
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The runs behind it; two rows may share them."""
+        """The folders of its runs, which two rows may share."""
         return tuple(score.folder for score in self.scores)
 
     @cached_property
@@ -188,29 +188,29 @@ class Cell:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Ours against the paper's, where both exist and the variant is the paper's own."""
+        """The comparison with the paper, if both numbers exist and the variant is the paper's own."""
         if self.published is None or not self.scores or not self.reproduces:
             return None
         return compare(self.ours, self.published)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether it agrees with the paper; runs in part allow none."""
+        """Whether it agrees with the paper; there is no verdict for runs in part."""
         comparison = self.comparison
         return comparison.verdict if comparison and self.complete else None
 
     @property
     def shortfall(self) -> str:
-        """How the runs behind it fall short of the recipe, in words."""
+        """How its runs fall short of the recipe."""
         return "; ".join(dict.fromkeys(s.manifest.shortfall for s in self.scores if s.manifest.shortfall))
 
     @property
     def additions(self) -> tuple[str, ...]:
-        """What the recipe has that the authors' of the same row has not, in words."""
+        """What the recipe adds to the authors' recipe of the same row."""
         return additions(self.recipe, self.scores[0].manifest.recipe) if self.scores else ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; `counts` names the arrays of the report's counts file, one for each training seed."""
+        """The cell as plain values; `counts` names its arrays in the report's counts file, one per training seed."""
         facts: dict[str, Any] = {
             "row": self.row.label,
             "label": self.label,
@@ -240,7 +240,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods on the same episodes: the first less the second, episode by episode."""
+    """Two methods on the same episodes: the first minus the second, episode by episode."""
 
     column: str
     first: str
@@ -250,22 +250,22 @@ class Pair:
     published: float | None
     """The difference of the published numbers, in percentage points."""
     published_half: float = 0.0
-    """Half the interval of that difference, as far as the paper gives it."""
+    """Half the interval of that difference, if the paper gives intervals."""
 
     @property
     def same_order(self) -> bool | None:
-        """Whether ours are in the published order; None where either is too close to call or unknown."""
+        """Whether ours are in the published order; None if either order is unknown or too close to call."""
         if self.published is None or abs(self.published) <= self.published_half or not self.closed.excludes_zero:
             return None
         return (self.published > 0) == (self.closed.mean > 0)
 
     @property
     def loose(self) -> bool:
-        """Whether there is an order that other images of these classes might turn."""
+        """Whether there is an order that other images of these classes might reverse."""
         return self.same_order is not None and not self.opened.excludes_zero
 
     def figures(self) -> dict[str, Any]:
-        """What follows from the counts."""
+        """The figures that follow from the counts."""
         intervals = {"closed": _finite(asdict(self.closed)), "open": _finite(asdict(self.opened))}
         return {**intervals, "same_order": self.same_order}
 
@@ -291,12 +291,12 @@ def pair(first: Cell, second: Cell) -> Pair:
 
 
 Sets = dict[tuple[Column, str], EpisodeSet]
-"""Test episodes by column and by the name of the data set whose pixels they have."""
+"""Test episodes by column and by the data set that provides their pixels."""
 
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """An experiment's outcome."""
+    """The outcome of an experiment."""
 
     experiment: Experiment
     cells: tuple[Cell, ...]
@@ -319,11 +319,11 @@ class Results:
 
     @property
     def beyond(self) -> tuple[Cell, ...]:
-        """The cells of all others."""
+        """The cells of all other variants."""
         return tuple(cell for cell in self.cells if not cell.reproduces)
 
     def drawn(self, column: Column) -> EpisodeSet | None:
-        """The test episodes of a column, in the pixels of its first row; None where the data is not there."""
+        """The test episodes of a column, in the pixels of its first row; None if the data set is missing."""
         return next((drawn for (own, _), drawn in self.sets.items() if own == column), None)
 
     def episodes(self, column: Column) -> int:
@@ -336,14 +336,14 @@ class Results:
         return [cell for cell in self.cells if cell.column == column and cell.scores]
 
     def pairs(self) -> list[Pair]:
-        """Every two filled cells of a column; of a figure, which has many points, each point and its reference."""
+        """All pairs of filled cells of a column; in a figure, which has many points, each point with its reference."""
         columns = self.experiment.columns
         if self.experiment.axis:
             return [each for column in columns for each in self.against_reference(column)]
         return [pair(*both) for column in columns for both in combinations(self.filled(column), 2)]
 
     def against_reference(self, column: Column) -> list[Pair]:
-        """Each cell of a column less its reference row of the same variant, or of the first variant that has it.
+        """Each cell of a column minus its reference row of the same variant, or of the first variant that has it.
 
         The reference row itself is compared with its first variant.
         """
@@ -383,5 +383,5 @@ def _set_title(column: Column, data: str) -> str:
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """JSON has no word for not-a-number."""
+    """The value, or None for NaN, which JSON does not have."""
     return {key: None if math.isnan(value) else value for key, value in values.items()}

@@ -1,9 +1,9 @@
 """Table 4 on this machine: the time to solve 10,000 5-way 1-shot episodes of 10 images of 84 x 84.
 
-What is in the images does not matter, so they are noise, and the networks are untrained. Each row is timed two ways.
-'By episode' embeds and solves one episode after another, as the paper did. 'Images once' embeds every image of a test
-split as large as miniImageNet's, 12,000, once, and solves the episodes from features, as handful evaluates. A row is
-timed over fewer episodes if the whole would take too long, and then says so. Machines differ, so the report gives
+The content of the images does not matter, so they are noise, and the networks are untrained. Each row is timed in two
+ways. 'By episode' embeds and solves one episode after another, as the paper did. 'Images once' embeds every image of a
+test split the size of miniImageNet's (12,000 images) once, and solves the episodes from features, as `handful evaluate`
+does. If all episodes would take too long, a row is timed over fewer, and says so. Machines differ, so the report gives
 seconds and also multiples of one row.
 """
 
@@ -38,7 +38,7 @@ SHAPE = FixedShots(way=5, shot=1, query=1)
 WARM_UP = 2
 TITLE = "Table 4: the time to solve 10,000 episodes of 10 images"
 UNIT = "R2-D2 (32C)"
-"""The row that times are given as multiples of."""
+"""The row that other times are multiples of."""
 HEAD = ("Method", "paper", "by episode", "images once", "paper, ratio", "ours, ratio", "timed")
 
 
@@ -55,7 +55,7 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds for 10,000 episodes, one way; `measured` of the `whole` number of episodes or images were timed."""
+    """Seconds for 10,000 episodes in one way; `measured` out of `whole` episodes or images were timed."""
 
     seconds: float
     measured: int
@@ -76,13 +76,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class TimedResult:
-    """A row's times here, and the paper's."""
+    """The times of a row, ours and the paper's."""
 
     label: str
     published: float
     by_episode: Timing
     images_once: Timing | None
-    """None for a method that has no embedding to share between episodes."""
+    """None for a method whose episodes cannot share an embedding."""
 
 
 def noise_images(seed: int = 0) -> ClassDataset:
@@ -97,7 +97,7 @@ def noise_images(seed: int = 0) -> ClassDataset:
 def time_rows(
     labels: Iterable[str], seconds: float, say: Callable[[str], None], episodes: int = EPISODES, both: bool = True
 ) -> list[TimedResult]:
-    """Time the rows for at most this many seconds each way, or only by episode, and report each."""
+    """Time each row for at most this many seconds in each way, or only by episode, and report it."""
     dataset = noise_images()
     found = []
     for label in labels:
@@ -128,8 +128,8 @@ def _by_episode(model: FewShotModel, dataset: ClassDataset, seconds: float, epis
 
 
 def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, episodes: int) -> Timing:
-    """The noise images are embedded repeatedly, up to 12,000 or as long as there is time; all episodes are solved."""
-    embed_pool(model.embedding, replace(dataset, members=dataset.members[: SHAPE.way]))  # warms up
+    """Embed the noise images repeatedly, up to 12,000 or until time is up, and solve all episodes."""
+    embed_pool(model.embedding, replace(dataset, members=dataset.members[: SHAPE.way]))  # warm-up
     begun = time.perf_counter()
     pool = embed_pool(model.embedding, dataset)
     images = len(dataset.rows)
@@ -143,7 +143,7 @@ def _images_once(model: FewShotModel, dataset: ClassDataset, seconds: float, epi
 
 
 def lines_of(results: list[TimedResult]) -> Lines:
-    """The table in words; times relative to R2-D2 with 32 channels where that row was timed."""
+    """The table, with times relative to R2-D2 with 32 channels if that row was timed."""
     unit = next((result for result in results if result.label == UNIT), None)
     rows = []
     for result in results:
@@ -161,7 +161,7 @@ def _ratios(result: TimedResult, unit: TimedResult) -> tuple[float, float]:
 
 
 def ratio_picture(results: list[TimedResult]) -> Picture:
-    """The paper's times and ours, each as a multiple of one row (of the first, where that row was not timed)."""
+    """The paper's times and ours, each as a multiple of one row (the first, if that row was not timed)."""
     unit = next((result for result in results if result.label == UNIT), results[0])
     canvas, (place,) = panels(1, height=1.1 + 0.3 * len(results))
     rows = range(len(results))
@@ -177,7 +177,7 @@ def ratio_picture(results: list[TimedResult]) -> Picture:
 
 
 def write_timing(results: list[TimedResult], out: Path, command: str) -> list[Path]:
-    """Write table4.json, table4.md and table4.html; their paths."""
+    """Write table4.json, table4.md and table4.html; returns their paths."""
     here = machine()
     how = (
         f"{EPISODES:,} 5-way 1-shot episodes with one query per class, noise images of 84 x 84, untrained networks, on "

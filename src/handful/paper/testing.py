@@ -1,4 +1,4 @@
-"""The test of a trained run: episodes that all methods share, a guard against leaks, and every episode's answers."""
+"""Testing of trained runs: the episodes that all methods share, a guard against leaks, and per-episode counts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from handful.meta.run import LAST, TrainedModel, read_run
 CHUNK = 500
 """Episodes or images that are hashed at once."""
 OPEN_QUERY = 15
-"""Queries per class of the episodes without common images; fewer queries make more episodes."""
+"""Queries per class in the episodes that share no image; with fewer queries there are more episodes."""
 SHARED = 0.5
-"""A class with more than this share of its images in another split is a class of that split under another name."""
+"""A class with more than this share of its images in another split is the same class under another name."""
 TOLERANCE = 1e-3
-"""Share of the logits' range by which float32 answers may differ between batches of another size."""
+"""How much float32 logits may differ between batches of different size, as a share of their range."""
 Checkpoint = Literal["shot", "mean", "last"]
 
 
@@ -51,7 +51,7 @@ class EpisodeSet:
     seed: int
     digest: str
     apart: EpisodeRows
-    """As many episodes as the split gives without using an image twice."""
+    """As many episodes as the split allows without using an image twice."""
 
     def __repr__(self) -> str:
         return f"EpisodeSet({self.way}-way {self.shot}-shot, {self})"
@@ -88,15 +88,15 @@ def draw_set(
 def episodes_apart(dataset: ClassDataset, way: int, shot: int, query: int, seed: int) -> EpisodeRows:
     """As many episodes as there can be with no image in two of them.
 
-    Every class is cut at random into blocks of K + Q images; each episode takes a block from the classes that have most
-    left, which uses up as many blocks as possible.
+    Every class is divided at random into blocks of K + Q images; each episode takes a block from the classes with the
+    most blocks left, which uses as many blocks as possible.
     """
     size = shot + query
     random = np.random.default_rng(seed)
     left = dataset.counts.numpy() // size
     if (left > 0).sum() < way:
         raise NotEnoughImagesError(
-            f"Not even one {way}-way episode with {size} images per class can be drawn from '{dataset.name}'. "
+            f"'{dataset.name}' is too small for a single {way}-way episode with {size} images per class. "
             f"Lower the shots or the queries."
         )
     blocks = [
@@ -115,11 +115,11 @@ def episodes_apart(dataset: ClassDataset, way: int, shot: int, query: int, seed:
     return EpisodeRows(shot, torch.from_numpy(np.stack(chosen)), torch.from_numpy(np.stack(drawn)))
 
 
-# The leak guard: a test that sees more than it may is an error, not a footnote
+# The leak guard: a leak is an error, not a footnote
 
 
 def check_overlap(rows: EpisodeRows, start: int = 0) -> None:
-    """Refuse episodes that use an image twice, perhaps as support and as query."""
+    """Raise if an episode uses an image twice, for example as support and as query."""
     ordered = rows.rows.sort(-1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]).any(-1)
     if bool(twice.any()):
@@ -131,7 +131,7 @@ def check_overlap(rows: EpisodeRows, start: int = 0) -> None:
 
 
 def check_splits(benchmark: Benchmark) -> None:
-    """Refuse a benchmark in which a class of one split has most of its images in another, under another name."""
+    """Raise if a class of one split has most of its images in another split, under another name."""
     seen: dict[bytes, str] = {}
     for part, dataset in {"train": benchmark.train, "val": benchmark.val, "test": benchmark.test}.items():
         hashes = _image_hashes(dataset)
@@ -142,7 +142,7 @@ def check_splits(benchmark: Benchmark) -> None:
             if len(known) > SHARED * count:
                 raise LeakError(
                     f"{len(known)} of the {count} images of {part} class '{name}' of {benchmark.name} are also in "
-                    f"'{known[0]}': it is a class of that split under another name. Remove it from one of them."
+                    f"'{known[0]}', so it is the same class under another name. Remove it from one of the splits."
                 )
         seen |= dict.fromkeys(hashes, part)
 
@@ -156,18 +156,18 @@ def _image_hashes(dataset: ClassDataset) -> list[bytes]:
 
 
 def check_model(model: FewShotModel, episode: Episode) -> None:
-    """Refuse a model in evaluation mode that looks at other queries without declaring it (`Limits.transductive`).
+    """Raise if a model in evaluation mode is transductive without declaring it (`Limits.transductive`).
 
-    Two checks: no batch norm takes its statistics from the test batch, and the answer to some queries does not change
-    when the other queries are left out.
+    There are two checks: no batch norm may take its statistics from the test batch, and the answers to some queries
+    must not change when the other queries are left out.
     """
     for name, module in model.named_modules():
         leaky = isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
-        if leaky and _is_used(module, model, episode):  # a learner may have layers for training only
+        if leaky and _is_used(module, model, episode):  # a learner may have layers that it uses only in training
             why = "it is in training mode" if module.training else "it keeps no running statistics"
             raise LeakError(
                 f"Batch norm '{name}' takes its statistics from the test batch ({why}), so every answer depends on the "
-                f"other queries. Call model.eval(), and let batch norm keep running statistics."
+                f"other queries. Call model.eval(), and use batch norm with running statistics."
             )
     if model.learner.limits.transductive:
         return
@@ -177,9 +177,9 @@ def check_model(model: FewShotModel, episode: Episode) -> None:
     gap = max(float((whole[part] - _answers(model, episode, part)).abs().max()) for part in parts)
     if gap > TOLERANCE * spread:
         raise LeakError(
-            f"Logits of {type(model.learner).__name__} move by up to {gap:.2g}, {100 * gap / spread:.2g}% of their "
+            f"Logits of {type(model.learner).__name__} change by up to {gap:.2g}, {100 * gap / spread:.2g}% of their "
             f"range, when other queries of the episode are left out, although it does not declare itself transductive. "
-            f"Something looks across queries: normalise by the support set or by running statistics, or declare "
+            f"Queries affect each other: normalise by the support set or by running statistics, or declare "
             f"Limits(transductive=True)."
         )
 
@@ -206,14 +206,14 @@ def _answers(model: FewShotModel, episode: Episode, part: slice) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class Counts:
-    """Correct answers of one run in each test episode: whole numbers, so what is read back is what was measured."""
+    """The number of correct answers of one run in each test episode; integers are stored without rounding."""
 
     correct: Tensor
-    """In the test episodes that all methods share."""
+    """Correct answers in the test episodes that all methods share."""
     queries: int
-    """Of each of these episodes."""
+    """Queries in each of these episodes."""
     correct_apart: Tensor
-    """In the episodes that have no image in common."""
+    """Correct answers in the episodes that share no image."""
     queries_apart: int
 
     def __repr__(self) -> str:
@@ -222,18 +222,18 @@ class Counts:
 
     @property
     def accuracies(self) -> Tensor:
-        """Of the shared test episodes."""
+        """Accuracies in the shared test episodes."""
         return self.correct.double() / self.queries
 
     @property
     def apart(self) -> Tensor:
-        """Accuracies of the episodes that have no image in common."""
+        """Accuracies in the episodes that share no image."""
         return self.correct_apart.double() / self.queries_apart
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one checkpoint scores on one set of episodes."""
+    """The result of one checkpoint on one set of episodes."""
 
     counts: Counts
     episodes_trained: int
@@ -244,9 +244,9 @@ class Measurement:
 def measure(
     folder: Path, episodes: EpisodeSet, which: Checkpoint, engine: Engine, first: int = 0
 ) -> Measurement | None:
-    """Test a run on these episodes, or read the record of a test of the same checkpoint on the same episodes.
+    """Test a run on these episodes, or read the result of an earlier test of the same checkpoint on the same episodes.
 
-    `first`, if not 0, takes only the first of them, for a learner that is slow to adapt. None for an untrained run.
+    `first`, if not 0, limits the test to the first episodes, for slow learners. Returns None for an untrained run.
     """
     path = checkpoint_of(folder, episodes.way, episodes.shot, which)
     if path is None:
@@ -308,7 +308,7 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, engine: Eng
 def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor | None) -> Tensor:
     """The accuracy of each of these episodes, from the features of the split's images (see `embed_pool`).
 
-    Without a pool, where that would not fit into memory, every episode is embedded alone.
+    Without a pool, because it would not fit into memory, every episode is embedded separately.
     """
     place = torch.full((len(dataset.table.images),), -1)
     place[dataset.rows] = torch.arange(len(dataset.rows))

@@ -1,8 +1,8 @@
-"""The numbers of correct answers behind a report, in a small file next to it, and every figure recomputed from them.
+"""The per-episode counts behind a report, in a small file next to it, and the check that recomputes every figure.
 
-`NAME.counts.safetensors` holds two arrays of whole numbers for each column and run, `KEY/shared` over the test episodes
-that all rows share and `KEY/apart` over the episodes that have no image in common; its header gives the number of
-queries per episode. The same counts give the same bytes.
+`NAME.counts.safetensors` holds two integer arrays for each column and run, `KEY/shared` over the test episodes that all
+rows share and `KEY/apart` over the episodes that share no image; its header gives the number of queries per episode.
+The same counts give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from handful.paper.testing import Counts
 
 KIND = "handful.counts"
 MOST_COUNTS = 64 << 20
-"""Bytes of a counts file; in memory a count takes up to 16 times its room there."""
+"""Largest counts file in bytes; a count takes up to 16 times as much space in memory as in the file."""
 ROUNDING = 1e-9
-"""Largest difference, of accuracies between 0 and 1, that adding up in another order could make."""
+"""Largest difference of accuracies between 0 and 1 that summing in another order could cause."""
 
 
 def counts_bytes(counted: Iterable[tuple[str, Counts]]) -> bytes:
-    """The counts file's content; of two counts under one key, the one over more episodes stays."""
+    """The content of the counts file; of two counts with the same key, the one with more episodes is kept."""
     kept: dict[str, Counts] = {}
     for key, each in counted:
         if key not in kept or len(each.correct) > len(kept[key].correct):
@@ -45,12 +45,12 @@ def counts_bytes(counted: Iterable[tuple[str, Counts]]) -> bytes:
 
 
 def _small(correct: Tensor, queries: int) -> np.ndarray:
-    """As the smallest unsigned kind of number that holds an episode's queries."""
+    """The counts in the smallest unsigned integer type that can hold an episode's queries."""
     return correct.numpy().astype(np.min_scalar_type(queries))
 
 
 def read_counts(path: Path) -> dict[str, Counts]:
-    """What a counts file holds, by key; one that is missing, cut short or of another kind is refused."""
+    """The counts in a file by key; raises if the file is missing, truncated or of another kind."""
     if not path.is_file():
         raise DataError(f"There is no file {path} with the per-episode counts of its report.")
     if path.stat().st_size > MOST_COUNTS:
@@ -62,20 +62,20 @@ def read_counts(path: Path) -> dict[str, Counts]:
             for key, (shared, apart) in facts["queries"].items()
         }
     except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is not a whole file of per-episode counts ({error}).") from error
+        raise DataError(f"{path} is not a complete file of per-episode counts ({error}).") from error
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What came of one report."""
+    """The result of verifying one report."""
 
     path: Path
     figures: int = 0
-    """Figures that were recomputed and found the same."""
+    """Number of figures that were recomputed and agree."""
     complaint: str = ""
-    """What is wrong with it."""
+    """What is wrong with the report."""
     excuse: str = ""
-    """Why it cannot be recomputed, where the report itself gives the reason."""
+    """Why it cannot be recomputed, if the report itself gives the reason."""
 
     def __str__(self) -> str:
         if self.complaint:
@@ -86,13 +86,15 @@ class Verified:
 
 
 def reports_below(path: Path) -> list[Path]:
-    """The report itself, or all reports in a folder and the folders below it; other JSON files are skipped."""
+    """The report itself, or all reports in a folder and its subfolders; other JSON files are skipped."""
     if not path.exists():
         raise DataError(f"There is no file or folder {path}.")
     paths = [path] if path.is_file() else sorted(path.rglob("*.json"))
     found = [each for each in paths if _is_report(each)]
     if not found:
-        raise DataError(f"{path} is or holds no report of `handful reproduce` (a JSON file with cells and pairs).")
+        raise DataError(
+            f"{path} is not, and does not contain, a report of `handful reproduce` (a JSON file with cells and pairs)."
+        )
     return found
 
 
@@ -117,8 +119,8 @@ def verify(path: Path) -> Verified:
         return Verified(path, excuse=reason) if reason else Verified(path, complaint="no counts, and no reason given")
     try:
         name = facts["counts"]["file"]
-        if Path(name).name != name:  # a report from somebody else leads to no other folder
-            raise DataError(f"the counts of a report are in its own folder, not in {str(name)[:80]!r}")
+        if Path(name).name != name:  # a report from someone else must not lead to another folder
+            raise DataError(f"the counts of a report must be in its own folder, not in {str(name)[:80]!r}")
         return Verified(path, _checked(facts, path.parent / name))
     except DataError as error:
         return Verified(path, complaint=str(error))
@@ -127,7 +129,7 @@ def verify(path: Path) -> Verified:
 
 
 def _checked(facts: Mapping[str, Any], file: Path) -> int:
-    """How many figures were recomputed; the first that differs is refused."""
+    """The number of figures that were recomputed; raises for the first that differs."""
     counts = read_counts(file)
     figures = 0
     for name, stated, found in _figures(facts, counts):
@@ -146,7 +148,7 @@ def _same(stated: Any, found: Any) -> bool:
 
 
 def _figures(facts: Mapping[str, Any], counts: Mapping[str, Counts]) -> Iterator[tuple[str, Any, Any]]:
-    """Each figure's name, what the report says, and what the counts give."""
+    """The name of each figure, the report's value, and the value from the counts."""
     known: dict[tuple[str, str], Outcome] = {}
     for cell in [*facts["cells"], *facts.get("beyond_the_paper", [])]:
         if cell["ours"] is None:
@@ -156,7 +158,7 @@ def _figures(facts: Mapping[str, Any], counts: Mapping[str, Counts]) -> Iterator
         yield from _leaves(name, cell["ours"], again.as_json())
         if (stated := cell["comparison"]) is not None:
             found = compare(again, Figure(**cell["published"])).as_json()
-            if stated["verdict"] is None:  # a run in part has none
+            if stated["verdict"] is None:  # runs in part have none
                 del found["verdict"]
             yield from _leaves(f"{name}: comparison", stated, found)
     for stated in facts["pairs"]:

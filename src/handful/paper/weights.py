@@ -1,4 +1,4 @@
-"""The weights behind a report: the tested checkpoints of complete runs of small networks, each with a model card."""
+"""The weights of a report: the tested checkpoints of complete runs of small networks, each with a model card."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from handful.paper.results import Cell, Outcome, Results, Score
 
 FOLDER = "weights"
 MOST_BYTES = 1_500_000
-"""Larger files are left with their runs: a 64C network has 0.5 MB, the wide one 10 and more."""
+"""Larger files stay with their runs: a 64C network has 0.5 MB, the wide one 10 MB and more."""
 HEAD = ("Test episodes", "accuracy, %", "open interval", "episodes")
 
 
 def keep_weights(results: Results, out: Path) -> list[Path]:
-    """Write OUT/weights/NAME.safetensors and NAME.md for every tested checkpoint of a complete run that is small."""
+    """Write OUT/weights/NAME.safetensors and NAME.md for every small, tested checkpoint of a complete run."""
     written: list[Path] = []
     for score, cells in _kept(results):
         manifest, checkpoint = score.manifest, score.measurement.checkpoint
@@ -34,7 +34,7 @@ def keep_weights(results: Results, out: Path) -> list[Path]:
 
 
 def _kept(results: Results) -> list[tuple[Score, list[Cell]]]:
-    """The tested checkpoints of complete, unchanged runs, each once with the cells that it was tested for."""
+    """The tested checkpoints of complete, unchanged runs, each with the cells that it was tested for."""
     found: dict[tuple[Path, str], tuple[Score, list[Cell]]] = {}
     for cell in results.cells:
         for score in cell.scores:

@@ -1,7 +1,7 @@
-"""A self-contained HTML page: text, tables and pictures in one file that opens anywhere, without a network.
+"""Self-contained HTML pages: text, tables and pictures in one file that opens anywhere, without a network.
 
-The markup is in templates/, filled in by Jinja with auto-escaping on: a part of a page is `Markup`, and any other text
-that reaches a template is escaped.
+The markup is in templates/, rendered by Jinja with auto-escaping: parts of a page are `Markup`, and any other text that
+reaches a template is escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 @dataclass(frozen=True)
 class Picture:
-    """An image with its kind ('png' or 'svg+xml') and what it shows, in words."""
+    """An image with its kind ('png' or 'svg+xml') and a description of what it shows."""
 
     data: bytes
     kind: str
@@ -28,7 +28,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Thumb:
-    """A small JPEG (empty: a blank square) with a line of text below; `title` shows when the mouse rests on it."""
+    """A small JPEG (or a blank square if empty) with a line of text below; `title` is its tooltip."""
 
     jpeg: bytes
     text: str = ""
@@ -36,9 +36,9 @@ class Thumb:
     marked: bool = False
     small: bool = False
     key: str = ""
-    """Names the picture within the page, so that it opens large, alone or from a table of counts."""
+    """Identifies the picture in the page, so that it can be opened large, alone or from a table of counts."""
     path: str = ""
-    """Where the image is: shown to be copied."""
+    """The path of the image, shown for copying."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def paragraph(text: str) -> Markup:
 
 
 def code(lines: Sequence[str]) -> Markup:
-    """Lines to type or to read, set in a fixed-width font."""
+    """Lines of code in a fixed-width font."""
     return _part("code", lines)
 
 
@@ -73,12 +73,12 @@ def figure(picture: Picture, caption: str) -> Markup:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], strong: Sequence[int] = (), remarks: bool = False
 ) -> Markup:
-    """A table; the rows numbered in `strong` are set in bold, and `remarks` lets the last column wrap."""
+    """A table; the rows with numbers in `strong` are bold, and `remarks` lets the last column wrap."""
     return _part("table", head, rows, strong, remarks)
 
 
 def tiles(facts: Sequence[tuple[str, str]]) -> Markup:
-    """Pairs of a figure and what it means, side by side."""
+    """Figures with their meaning, side by side."""
     return _part("tiles", facts)
 
 
@@ -95,7 +95,7 @@ def groups(rows: Sequence[Group]) -> Markup:
 def shades(
     names: Sequence[str], counts: Sequence[Sequence[int]], examples: Mapping[tuple[int, int], Sequence[str]]
 ) -> Markup:
-    """A square table of counts, each shaded by its share of the row: the diagonal in blue, all else in red.
+    """A square table of counts, each shaded by its share of the row: blue on the diagonal, red elsewhere.
 
     `examples` gives the keys of the pictures that a cell opens, by row and column.
     """
@@ -123,7 +123,7 @@ def _templates() -> Environment:
 
 
 def _breakable(text: str) -> Markup:
-    """A name that may be broken after what separates its words."""
+    """A name that may wrap after the separators of its words."""
     return Markup("<wbr>").join(Markup.escape(word) for word in re.split(r"(?<=[_\-/\\.,])", str(text)) if word)
 
 

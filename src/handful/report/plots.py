@@ -1,4 +1,4 @@
-"""Pictures for reports: what a data set and an episode look like, and how a run learnt."""
+"""Pictures for reports: examples of a data set or an episode, and learning curves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ZOOM, _GAP, _GUTTER = 3, 6, 36
 
 
 def episode_picture(episode: Episode, queries: int = 5) -> Picture:
-    """One episode: one row per class, its support images on the left, some of its queries on the right; ink is dark."""
+    """One episode with dark ink: a row per class, with support images on the left and some queries on the right."""
     way = episode.support.targets.shape[-1]
     support = [_of_class(episode.support.inputs, episode.support.targets, label) for label in range(way)]
     query = [_of_class(episode.query.inputs, episode.query.targets, label)[:queries] for label in range(way)]
@@ -62,7 +62,7 @@ def curves_picture(curves: Mapping[str, Curve], ylabel: str) -> Picture:
 
 
 def svg(canvas: Figure, text: str) -> Picture:
-    """The canvas as a picture, the same bytes for the same canvas; `text` says what it shows."""
+    """The canvas as an SVG picture, with reproducible bytes; `text` describes what it shows."""
     from matplotlib import rc_context
 
     buffer = io.BytesIO()
@@ -87,13 +87,13 @@ def _tile(image: Tensor, size: int) -> Image.Image:
 
 
 LEAST = 56
-"""Smaller images are enlarged by a whole factor until their side has this many pixels."""
+"""Smaller images are enlarged by an integer factor until their side has this many pixels."""
 LABEL = 220
 GAP = 2
 
 
 def contact_sheet(dataset: ClassDataset, classes: int = 12, images: int = 10) -> Image.Image:
-    """`classes` rows, one per class, spread evenly over the split, with the first `images` images of each class."""
+    """A contact sheet with the first `images` images of `classes` classes, spread evenly over the split."""
     if classes < 1 or images < 1:
         raise InvalidOptionError(f"A contact sheet needs at least one class and image, but got {classes} x {images}.")
     if not len(dataset):

@@ -1,4 +1,4 @@
-"""What a solver refuses, and the words in which it says so."""
+"""Checks of a solver's inputs, with error messages that say what to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handful.solvers._operation import Operation, checking, transforming
 
 
 def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:
-    """Call `inspector` on the tensors' values, also inside torch.func.vmap, where it sees the whole batch at once."""
+    """Call `inspector` on the values of the tensors; inside torch.func.vmap it sees the whole batch at once."""
     if not checking():
         return
     if transforming():
@@ -24,7 +24,7 @@ def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:
 
 
 class _Inspect(Operation):
-    """No mathematics; a Function only because that is how torch.func hands over the batch behind a tensor."""
+    """Computes nothing; it is a Function because that is how torch.func gives access to the batch behind a tensor."""
 
     @staticmethod
     def forward(inspector: Callable[..., None], *tensors: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class _Inspect(Operation):
 
 
 def require_finite(name: str, tensor: Tensor) -> None:
-    """Refuse NaN and infinity, saying how many there are."""
+    """Raise if the tensor has NaN or infinite values, with their number."""
     if not checking():
         return
     if math.isfinite(tensor.sum()) or bool(torch.isfinite(tensor).all()):  # the sum is cheaper, but may overflow
@@ -53,12 +53,12 @@ def require_finite(name: str, tensor: Tensor) -> None:
     nan, infinite = int(torch.isnan(tensor).sum()), int(torch.isinf(tensor).sum())
     raise NotFiniteError(
         f"{name} of shape {tuple(tensor.shape)} holds {nan} NaN and {infinite} infinite values among {tensor.numel()}. "
-        "Look at what computes it: a diverged embedding, or features so large that their products overflow."
+        "The embedding may have diverged, or features are so large that their products overflow."
     )
 
 
 def require_positive(name: str, value: Tensor) -> None:
-    """Refuse a regulariser that is zero, negative or not finite."""
+    """Raise if a regulariser is zero, negative or not finite."""
     if not checking():
         return
     if value.numel() == 1 and 0 < value.item() < math.inf:  # the common case, at the cost of one call
@@ -68,60 +68,60 @@ def require_positive(name: str, value: Tensor) -> None:
         return
     bad = value[~sound].flatten()
     raise InvalidOptionError(
-        f"{name} must be positive and finite, but {bad.numel()} of its {value.numel()} values are not, the first "
-        f"{bad[0]:g}. If it is learnt, learn its logarithm: exp() keeps it positive."
+        f"{name} must be positive and finite, but {bad.numel()} of its {value.numel()} values are not (the first is "
+        f"{bad[0]:g}). If it is learnt, learn its logarithm: exp() keeps it positive."
     )
 
 
 def require_labels(y: Tensor) -> None:
-    """Refuse labels that are neither 0 nor 1."""
+    """Raise unless all labels are 0 or 1."""
     if not checking():
         return
     if not torch.equal(y.bool().to(y.dtype), y):
         outside = y[(y != 0) & (y != 1)]
         raise InvalidOptionError(
-            f"Labels must be 0 or 1, but {outside.numel()} of {y.numel()} are not, the first {outside.flatten()[0]:g}. "
-            "Labels of -1 and 1 become these by (y + 1) / 2, class indices by one_hot."
+            f"Labels must be 0 or 1, but {outside.numel()} of {y.numel()} are not (the first is "
+            f"{outside.flatten()[0]:g}). Convert labels of -1 and 1 with (y + 1) / 2, and class indices with one_hot."
         )
 
 
 def require_one_hot(Y: Tensor) -> None:
-    """Refuse rows that do not name exactly one of at least two classes."""
+    """Raise unless each row of Y names exactly one of at least two classes."""
     if Y.shape[-1] < 2:
         raise ShapeError(f"A classifier needs at least two classes, but Y of shape {tuple(Y.shape)} has one column.")
     require_labels(Y)
     rows = int((Y.sum(-1) != 1).sum()) if checking() else 0
     if rows:
-        raise InvalidOptionError(f"{rows} rows of Y do not hold exactly one 1. Class indices become rows by one_hot.")
+        raise InvalidOptionError(f"{rows} rows of Y do not hold exactly one 1. Convert class indices with one_hot.")
 
 
 def require_steps(steps: int) -> None:
-    """Refuse fewer than one step."""
+    """Raise if there is not at least one step."""
     if steps < 1:
-        raise InvalidOptionError(f"An iterative solver takes at least 1 step, but steps={steps}.")
+        raise InvalidOptionError(f"An iterative solver needs at least 1 step, but steps={steps}.")
 
 
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is not among the choices."""
+    """Raise if the value is not one of the choices."""
     if value not in choices:
         raise InvalidOptionError(f"{name} must be one of {', '.join(choices)}, but is {value!r}.")
 
 
 def require_symmetric(S: Tensor) -> None:
-    """Refuse a matrix that is far from symmetric; rounding, even that of bfloat16, is not far."""
+    """Raise if a matrix is far from symmetric; rounding, even in bfloat16, is tolerated."""
     if not checking():
         return
     gap = float((S - S.mT).max())
     size = float(S.abs().max()) if gap > 0 else 0.0
     if gap > 0.05 * size:
         raise NotPositiveDefiniteError(
-            f"The matrix is not symmetric: entries that should be equal differ by up to {gap:.3g}, the largest entry "
-            f"is {size:.3g}. A Gram matrix holds inner products of the support with itself, not with the queries."
+            f"The matrix is not symmetric: entries that should be equal differ by up to {gap:.3g}, and the largest "
+            f"entry is {size:.3g}. A Gram matrix holds inner products of the support with itself, not with the queries."
         )
 
 
 def require_system(K: Tensor, Y: Tensor, lam: Tensor) -> None:
-    """Refuse values for which (K + lam I) A = Y has no meaning."""
+    """Raise if (K + lam I) A = Y is not a valid system."""
     require_positive("lam", lam)
     require_finite("K (inner products of the features)", K)
     require_finite("Y (the targets)", Y)
@@ -129,7 +129,7 @@ def require_system(K: Tensor, Y: Tensor, lam: Tensor) -> None:
 
 
 def require_classes(name: str, K: Tensor, Y: Tensor, strength: Tensor) -> None:
-    """Refuse values with which a classifier of several classes cannot be fitted."""
+    """Raise if a multi-class classifier cannot be fitted to these values."""
     require_positive(name, strength)
     require_finite("K (inner products of the features)", K)
     require_one_hot(Y)
@@ -137,7 +137,7 @@ def require_classes(name: str, K: Tensor, Y: Tensor, strength: Tensor) -> None:
 
 
 def require_gram(K: Tensor) -> None:
-    """Refuse what cannot be a Gram matrix (..., n, n)."""
+    """Raise if the shape is not that of a Gram matrix (..., n, n)."""
     if K.ndim < 2 or K.shape[-1] != K.shape[-2] or K.shape[-1] == 0:
         raise ShapeError(
             f"A Gram matrix has shape (..., n, n) with n >= 1, but got {tuple(K.shape)}. For features X, K is X @ X.mT."
@@ -145,7 +145,7 @@ def require_gram(K: Tensor) -> None:
 
 
 def require_rows(name: str, M: Tensor, other: str, N: Tensor) -> None:
-    """Refuse two stacks of matrices that differ in the number of rows n."""
+    """Raise if two stacks of matrices differ in the number of rows n."""
     if M.ndim < 2 or N.ndim < 2 or M.shape[-2] != N.shape[-2] or 0 in (*M.shape[-2:], *N.shape[-2:]):
         raise ShapeError(
             f"{name} (..., n, ...) and {other} (..., n, o) must be stacks of matrices with the same n >= 1, "
@@ -154,19 +154,19 @@ def require_rows(name: str, M: Tensor, other: str, N: Tensor) -> None:
 
 
 def require_targets(K: Tensor, Y: Tensor) -> None:
-    """Refuse a Gram matrix (..., n, n) and targets (..., n, o) that do not belong together."""
+    """Raise if a Gram matrix (..., n, n) and targets (..., n, o) do not match."""
     require_gram(K)
     if Y.ndim < 2 or Y.shape[-2] != K.shape[-1] or Y.shape[-1] == 0:
         raise ShapeError(
             f"K (..., n, n) and Y (..., n, o) must agree in n, but got {tuple(K.shape)} and {tuple(Y.shape)}. "
-            "A vector of targets becomes a matrix by Y[..., None]."
+            "Convert a vector of targets to a matrix with Y[..., None]."
         )
 
 
 def common_batch(**shapes: torch.Size) -> torch.Size:
     """The shape that these batch shapes broadcast to."""
     distinct = {shape for shape in shapes.values() if shape}
-    if len(distinct) <= 1:  # nearly always, and ten times cheaper than to ask torch
+    if len(distinct) <= 1:  # the usual case, and ten times cheaper than torch.broadcast_shapes
         return distinct.pop() if distinct else torch.Size()
     try:
         return torch.Size(torch.broadcast_shapes(*shapes.values()))
@@ -174,5 +174,5 @@ def common_batch(**shapes: torch.Size) -> torch.Size:
         said = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
         raise ShapeError(
             f"Leading (batch) dimensions must broadcast, but they are {said}. "
-            "A lam for every problem of a batch has the batch's shape and no more."
+            "If lam has one value per problem, give it exactly the batch's shape."
         ) from None

@@ -5,9 +5,9 @@ For classes c = 1..o with weights R_c = diag(r_c), find A and the offset u (one 
     (K + lam R_c^-2) A_c = z_c + u   for every c,      sum_c A_c = 0.
 
 Newton's method takes this form for softmax regression and, inside an interior-point method, for the multi-class
-support-vector machine: the offset is what a constant added to all logits of a sample cannot change. Eliminating A
-leaves u as the solution of one n x n system, so that the cost is that of o ridge regressions and not of one with n o
-unknowns (Rasmussen and Williams, 2006, section 3.5, solve it for Gaussian processes by another route).
+support-vector machine: the offset reflects that adding a constant to all logits of a sample changes nothing.
+Eliminating A leaves one n x n system for u, so the cost is that of o ridge regressions, not of one with n o
+unknowns (Rasmussen and Williams, 2006, section 3.5, solve it for Gaussian processes in a different way).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from handful.solvers._linear import add_diagonal, factorise, solve_factorised, s
 
 @dataclass(frozen=True)
 class Coupled:
-    """The system in S_c = R_c K R_c + lam I, factorised for any number of right-hand sides."""
+    """The system with S_c = R_c K R_c + lam I, factorised once for any number of right-hand sides."""
 
     r: Tensor
     S: Tensor

@@ -1,4 +1,4 @@
-"""Positive definite systems by Cholesky, with a diagnosis when there is none, and a backward that reuses the factor."""
+"""Positive definite systems by Cholesky, with clear errors and a backward pass that reuses the factor."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from handful.solvers._precision import no_autocast, recast, result_dtype, system
 def solve_psd(S: Tensor, B: Tensor) -> Tensor:
     """The solution X of S X = B for symmetric positive definite S: (..., n, n), (..., n, o) -> (..., n, o).
 
-    Only the symmetric part of S counts. A matrix of rank below n passes if its negative eigenvalues are no larger than
-    the rounding of its own dtype: its diagonal is then raised by that rounding. Anything worse raises.
+    Only the symmetric part of S counts. A singular matrix is accepted if its negative eigenvalues are within the
+    rounding error of its dtype; its diagonal is then raised by that much. Anything worse raises an error.
     """
     require_gram(S)
     require_rows("S", S, "B", B)
@@ -29,12 +29,12 @@ def solve_psd(S: Tensor, B: Tensor) -> Tensor:
 
 
 def solve(S: Tensor, B: Tensor, eps: float) -> Tensor:
-    """What `solve_psd` does, for inputs known to be sound and symmetric; `eps` is the relative rounding of S."""
+    """`solve_psd` without checks, for symmetric S; `eps` is the relative rounding error of S."""
     return solve_factorised(S, factorise(S, eps), B)
 
 
 def symmetric(S: Tensor) -> Tensor:
-    """The symmetric part, so that a gradient in all entries of S is the gradient of a function of all entries."""
+    """The symmetric part of S, so that the gradient is symmetric too."""
     return (S + S.mT) / 2
 
 
@@ -45,13 +45,13 @@ def add_diagonal(K: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def factorise(S: Tensor, eps: float) -> Tensor:
-    """The Cholesky factor of S as a constant; gradients take the way through `solve_factorised`."""
+    """The Cholesky factor of S as a constant; gradients flow through `solve_factorised` instead."""
     L: Tensor = _Factorise.apply(S.detach(), eps)
     return L
 
 
 def solve_factorised(S: Tensor, L: Tensor, B: Tensor) -> Tensor:
-    """Solve S X = B by the factor L of S; differentiable, any number of times, in S and B with no new factor."""
+    """Solve S X = B with the factor L of S; S and B can be differentiated any number of times with the same factor."""
     batch = common_batch(S=S.shape[:-2], B=B.shape[:-2])
     n = S.shape[-1]
     X: Tensor = _SolveFactorised.apply(S.expand(*batch, n, n), L.expand(*batch, n, n), B.expand(*batch, n, B.shape[-1]))
@@ -64,9 +64,9 @@ def rounding(K: Tensor) -> float:
 
 
 def cholesky(S: Tensor, eps: float, inspector: Callable[[], None] | None = None) -> Tensor:
-    """The factor L of S = L L^T, with nothing recorded; what `factorise` gives to torch.func and autograd.
+    """The factor L of S = L L^T, not recorded by autograd; `factorise` wraps it for autograd and torch.func.
 
-    S may be known by its lower half alone. Where it has no factor, `inspector` may say why in better words.
+    Only the lower half of S is read. If S is not positive definite, `inspector` may raise a more helpful error.
     """
     L, info = torch.linalg.cholesky_ex(S)
     if checking() and info.sum().item():
@@ -102,7 +102,7 @@ def bordered(L: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
 
 
 def without(L: Tensor, row: int) -> Tensor:
-    """The factor of S with one row and column taken out: what stands below them grows by a rank-one term."""
+    """The factor of S without one row and column: the part of L below them gets a rank-one update."""
     n = L.shape[-1]
     shrunk = L.new_zeros(*L.shape[:-2], n - 1, n - 1)
     shrunk[..., :row, :row] = L[..., :row, :row]
@@ -119,16 +119,16 @@ def without(L: Tensor, row: int) -> Tensor:
 
 
 ROWS = 128
-"""Rows of a factor that are updated at once: few enough to stay in the processor's cache."""
+"""Rows of a factor that are updated at once, few enough to stay in the CPU cache."""
 
 
 def rank_one(L: Tensor, v: Tensor, sign: Literal[1, -1]) -> Tensor:
-    """The factor of L L^T + sign v v^T, at quadratic cost and with no loop.
+    """The factor of L L^T + sign v v^T, at quadratic cost and without a loop over columns.
 
     With p = L^-1 v the new factor is L R, where R is the factor of I + sign p p^T, known in closed form: with
     rho_j = 1 + sign (p_1^2 + ... + p_j^2), R_jj = sqrt(rho_j / rho_{j-1}) and, for i > j,
     R_ij = sign p_i p_j / sqrt(rho_j rho_{j-1}). So L R needs only `later`, the sums over i > j of L_i p_i, which are
-    what the sums over i <= j leave of v = L p (after Gill, Golub, Murray and Saunders, 1974).
+    v = L p minus the sums over i <= j (after Gill, Golub, Murray and Saunders, 1974).
     """
     changed = torch.zeros_like(L)
     _rank_one_into(changed, L, v, solve_lower(L, v.unsqueeze(-1)).mT, sign)
@@ -140,7 +140,7 @@ def _rank_one_into(changed: Tensor, L: Tensor, v: Tensor, p: Tensor, sign: Liter
     rho = 1 + sign * p.square().cumsum(-1)
     if bool((rho[..., -1] <= 0).any()):
         raise NotPositiveDefiniteError(
-            f"Taking out a rank-one term leaves no positive definite matrix (1 - |p|^2 = {float(rho.min()):.3g})."
+            f"Without the rank-one term, the matrix is not positive definite (1 - |p|^2 = {float(rho.min()):.3g})."
         )
     before = torch.cat([torch.ones_like(rho[..., :1]), rho[..., :-1]], -1)
     grown, weights = (rho / before).sqrt(), sign * p / (rho * before).sqrt()
@@ -176,7 +176,7 @@ class _Factorise(Operation):
 
 
 def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
-    """Factors of matrices (m, n, n) that fail to be positive definite by no more than their rounding error."""
+    """Factors of matrices (m, n, n) that are positive definite up to their rounding error."""
     n = S.shape[-1]
     slack = n * eps * S.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
     lowest = torch.linalg.eigvalsh(S)[:, 0]
@@ -184,8 +184,8 @@ def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
         worst = int((lowest + slack).argmin())
         raise NotPositiveDefiniteError(
             f"{int((lowest < -slack).sum())} systems of size {n} are not positive definite: the lowest eigenvalue of "
-            f"the worst is {float(lowest[worst]):.3g}, its largest entry {float(S[worst].max()):.3g}, "
-            f"and rounding explains {-float(slack[worst]):.3g} at most. A Gram matrix plus a positive lam is positive "
+            f"the worst is {float(lowest[worst]):.3g}, its largest entry is {float(S[worst].max()):.3g}, "
+            f"and rounding explains at most {-float(slack[worst]):.3g}. A Gram matrix plus a positive lam is positive "
             "definite: check that K is X @ X.mT (or a valid kernel), and raise lam if K comes from a lower precision."
         )
     L: Tensor = torch.linalg.cholesky(add_diagonal(S, 2 * slack[:, None]))
@@ -193,7 +193,7 @@ def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
 
 
 class _SolveFactorised(Operation):
-    """X = S^-1 B. With G the gradient of X: dB = S^-1 G and dS = -dB X^T, which the same factor gives."""
+    """X = S^-1 B. With G the gradient of X, dB = S^-1 G and dS = -dB X^T, both from the same factor."""
 
     @staticmethod
     def forward(S: Tensor, L: Tensor, B: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operations with a backward of their own: cheap to call, batched by vmap, or differentiated at the solution."""
+"""Operations with a custom backward pass: cheap to call, batched by vmap, or differentiated at the solution."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 Solver = Callable[..., Tensor]
-"""Parameters -> solution; its steps are not recorded."""
+"""Maps parameters to the solution; its steps are not recorded by autograd."""
 
 Adjoint = Callable[..., tuple[Tensor | None, ...]]
-"""Solution, gradient of the solution, parameters -> gradient of each parameter, by differentiable operations."""
+"""Maps the solution, its gradient and the parameters to the gradient of each parameter, differentiably."""
 
 
 class Operation(torch.autograd.Function):
-    """A Function with `setup_context`, as torch.func wants it, that costs no more than one without.
+    """A Function with `setup_context`, which torch.func needs, that is as fast as one without.
 
-    Each call of such a Function binds its arguments to the signature of `forward`, which takes several times as long as
-    a small solve. So every operation has a twin that sets up its context within `forward`; the twin is called unless a
-    transform of torch.func is at work. Where no gradient is wanted, `forward` alone runs.
+    Calling such a Function binds its arguments to the signature of `forward`, which takes several times as long as a
+    small solve. So every operation has a twin that sets up its context within `forward`, and the twin is called unless
+    a torch.func transform is active. If no gradient is needed, only `forward` runs.
     """
 
     _twin: type[torch.autograd.Function]
@@ -32,7 +32,7 @@ class Operation(torch.autograd.Function):
 
     @classmethod
     def apply(cls, *inputs: Any) -> Any:
-        """The outputs of `forward`, recorded for the backward."""
+        """The outputs of `forward`, recorded for the backward pass."""
         if transforming():
             return super().apply(*inputs)  # type: ignore[no-untyped-call]
         if not torch.is_grad_enabled() or not any(isinstance(each, Tensor) and each.requires_grad for each in inputs):
@@ -50,14 +50,14 @@ def _with_context(operation: type[Operation]) -> Callable[..., Any]:
 
 
 _CHECKS = [True]
-"""Whether values are looked at; one for all threads, because a backward may run in another one."""
+"""Whether values are checked; shared by all threads, because a backward pass may run in another one."""
 
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Let solvers and learners look at no value, so that no device is waited for; bad values come out as NaN.
+    """Skip all checks of values in solvers and learners, so that nothing waits for the device; bad values become NaN.
 
-    For the training loop on an accelerator, which looks at the loss every few updates.
+    The training loop uses it on accelerators, where it reads the loss every few updates only.
     """
     before, _CHECKS[0] = _CHECKS[0], False
     try:
@@ -67,17 +67,17 @@ def unchecked() -> Iterator[None]:
 
 
 def checking() -> bool:
-    """Whether values may be looked at."""
+    """Whether values are checked, which waits for the device."""
     return _CHECKS[0]
 
 
 def transforming() -> bool:
-    """Whether a transform of torch.func (vmap, grad and the like) is at work."""
+    """Whether a torch.func transform (vmap, grad and so on) is active."""
     return bool(torch._C._are_functorch_transforms_active())
 
 
 def in_front(info: Any, in_dims: Iterable[int | None], tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors that a rule for vmap is given, each with the dimension of the batch in front."""
+    """The tensors that a vmap rule receives, each with the batch dimension moved to the front."""
     for tensor, dim in zip(tensors, in_dims, strict=True):
         yield tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
@@ -85,9 +85,9 @@ def in_front(info: Any, in_dims: Iterable[int | None], tensors: Iterable[Tensor]
 def implicit(solver: Solver, adjoint: Adjoint, *parameters: Tensor) -> Tensor:
     """solver(*parameters), with the gradient that `adjoint` derives from the optimality conditions.
 
-    Only the solution and the parameters are kept, so memory does not depend on what the solver does. The adjoint is
-    evaluated on the solution as a function of the parameters, which makes higher derivatives exact too. Parameters
-    have equal leading dimensions, of which solver and adjoint take any number.
+    Only the solution and the parameters are stored, so memory does not depend on the solver. The adjoint is
+    evaluated on the solution as a function of the parameters, which makes higher derivatives exact too. All
+    parameters must have the same leading dimensions, of which there may be any number.
     """
     solution: Tensor = _Implicit.apply(solver, adjoint, *parameters)
     return solution

@@ -1,8 +1,8 @@
-"""Ridge regression that can be updated: add, remove and merge examples, leave some out, ask how sure it is; all exact.
+"""Updatable ridge regression: exact addition, removal and merging of examples, leave-one-out, predictive variance.
 
-The paper's eq. 4 and 5 with a bias that is not penalised, so that adding a constant to a feature changes nothing. A
-factor is a value: an update returns a new one. Everything is computed and returned in float64 (float32 on devices
-without it), takes leading batch dimensions, and can be differentiated.
+These are the paper's eq. 4 and 5 with an unpenalised bias, so that adding a constant to a feature changes nothing. A
+factor is immutable: an update returns a new one. Everything is computed and returned in float64 (float32 on devices
+without it), takes leading batch dimensions, and is differentiable.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from handful.solvers._linear import add_diagonal, bordered, cholesky, rank_one, 
 from handful.solvers._precision import system_dtype
 
 REFACTOR_SHARE = 8
-"""If more than one in this many rows of the factor change at once, a new factor is cheaper than that many updates."""
+"""If more than one in this many rows of the factor change at once, factorising again is cheaper than updating."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearMap:
-    """What ridge regression learns: features (..., q, e) -> features @ weights + bias, (..., q, o)."""
+    """The fitted map from features (..., q, e) to features @ weights + bias (..., q, o)."""
 
     weights: Tensor
     bias: Tensor
 
     def __call__(self, features: Tensor) -> Tensor:
-        """Predictions for features."""
+        """The predictions for these features."""
         return features.to(self.weights) @ self.weights + self.bias.unsqueeze(-2)
 
 
@@ -42,7 +42,7 @@ class RidgeFactor(ABC):
     """Ridge regression on features X (..., n, e), before it has seen targets; made by `ridge_factor`.
 
     It keeps the Cholesky factor of the smaller system: of K + lam I (eq. 5) if n <= e, else of X^T X + lam I (eq. 4).
-    Both give the same numbers, and an update that changes which one is smaller changes the form.
+    Both give the same results. If an update makes the other system the smaller one, the form changes.
     """
 
     X: Tensor
@@ -53,7 +53,7 @@ class RidgeFactor(ABC):
     @property
     @abstractmethod
     def form(self) -> Literal["dual", "primal"]:
-        """Which of the two systems is factorised."""
+        """Which of the two systems is factorised, the one of eq. 5 or of eq. 4."""
 
     @abstractmethod
     def solve(self, Y: Tensor) -> LinearMap:
@@ -65,15 +65,15 @@ class RidgeFactor(ABC):
 
     @abstractmethod
     def variances(self, queries: Tensor) -> Tensor:
-        """Predictive variance of each query (..., q), in units of the kernel, if this is a Gaussian process."""
+        """Predictive variance of each query (..., q) in units of the kernel, seen as a Gaussian process."""
 
     @abstractmethod
     def residuals(self, Y: Tensor) -> Tensor:
-        """What the fit leaves of targets (..., n, o): (I - H) Y, where H is the hat matrix: predictions = H targets."""
+        """The residuals of targets (..., n, o): (I - H) Y, with the hat matrix H, so that predictions are H Y."""
 
     @abstractmethod
     def residual_columns(self, rows: Tensor) -> Tensor:
-        """The columns of I - H that belong to these rows (..., n, r), at a cost quadratic in the size of the factor."""
+        """The columns of I - H for these rows (..., n, r), at a cost quadratic in the size of the factor."""
 
     @property
     @abstractmethod
@@ -90,7 +90,7 @@ class RidgeFactor(ABC):
     def _system_times(self, v: Tensor) -> Tensor: ...
 
     def add(self, rows: Tensor) -> RidgeFactor:
-        """With more examples at the end: a row and a column appended to the factor, or a rank-one update, for each."""
+        """Append examples: each adds a row and a column to the factor (dual) or is a rank-one update (primal)."""
         rows = rows.to(self.X)
         X = torch.cat([self.X, rows], -2)
         many = REFACTOR_SHARE * rows.shape[-2] > self.L.shape[-1]
@@ -104,7 +104,7 @@ class RidgeFactor(ABC):
         return grown
 
     def remove(self, index: Sequence[int]) -> RidgeFactor:
-        """Without the examples at these positions."""
+        """Remove the examples at these positions."""
         rows = set(index)
         kept = [i for i in range(self.X.shape[-2]) if i not in rows]
         X = self._rest(sorted(rows))
@@ -123,41 +123,41 @@ class RidgeFactor(ABC):
         return torch.cat([self.X[..., start + 1 : end, :] for start, end in bounds], -2)
 
     def _slack_taken(self, rows: Tensor) -> Tensor:
-        """What each example's slack loses when these are taken out (..., n): the diagonal of R_G R_GG^-1 R_G^T.
+        """How much each example's slack falls when these rows are removed (..., n): the diagonal of R_G R_GG^-1 R_G^T.
 
-        So that slack which is known already follows an update at quadratic cost; computed from L it is cubic.
+        This updates a known slack at quadratic cost; computing it from L is cubic.
         """
         columns = self.residual_columns(rows)
         shares: Tensor = torch.linalg.solve(columns[..., rows, :], columns.mT)
         return (columns * shares.mT).sum(-1)
 
     def merge(self, other: RidgeFactor) -> RidgeFactor:
-        """With the examples of another factor of the same lambda; `Moments` merge without the examples themselves."""
+        """Add the examples of another factor with the same lambda; `Moments` merge without needing the examples."""
         if not torch.equal(self.lam, other.lam) or self.bias != other.bias:
-            raise InvalidOptionError(f"Factors of unequal lambda or bias do not merge: {self} and {other}.")
+            raise InvalidOptionError(f"Factors with different lambda or bias cannot be merged: {self} and {other}.")
         return self.add(other.X)
 
     def leave_one_out(self, Y: Tensor) -> Tensor:
-        """What a fit on all other examples predicts for each (..., n, o): y_i - (y_i - f_i) / (1 - leverage_i)."""
+        """The prediction for each example by a fit on all others (..., n, o): y_i - (y_i - f_i) / (1 - leverage_i)."""
         self._require_rest(1)
         Y = Y.to(self.X)
         return held_out(Y, self.residuals(Y), self.slack.unsqueeze(-1))
 
     def leave_one_out_variances(self) -> Tensor:
-        """The predictive variance of each example under a fit on all others: lam leverage_i / (1 - leverage_i)."""
+        """The predictive variance of each example for a fit on all others: lam leverage_i / (1 - leverage_i)."""
         return self.lam.unsqueeze(-1) * (1 / self.slack - 1).clamp_min(0)
 
     def leave_group_out(self, Y: Tensor, groups: Tensor) -> Tensor:
-        """What a fit without the whole group of an example predicts for it, for groups (n,) of any labels.
+        """The prediction for each example by a fit without its whole group, for group labels (n,).
 
-        The residuals of a group G without it are (I - H)_GG^-1 times those with it: one small system per group, and
-        a division for a group of one.
+        Leaving out a group G multiplies its residuals by (I - H)_GG^-1. That is one small system per group, or a
+        division if the group has one example.
         """
         Y = Y.to(self.X)
         return Y - self.residuals_without(self.residuals(Y), groups)
 
     def residuals_without(self, residuals: Tensor, groups: Tensor) -> Tensor:
-        """The residuals (..., n, o) of each example without its group, from those of the fit with all."""
+        """The residuals (..., n, o) of each example when its group is left out, from those of the full fit."""
         self._require_rest(1)
         found = residuals / self.slack.unsqueeze(-1)
         for rows, block in self._blocks(groups):
@@ -166,10 +166,10 @@ class RidgeFactor(ABC):
         return found
 
     def moved_residuals(self, residuals: Tensor, rows: Sequence[int], Y: Tensor | None = None) -> Tensor:
-        """Residuals (..., n, o) after the targets of some rows have become those of Y, or the rows were taken out.
+        """Residuals (..., n, o) after the targets of some rows change to those of Y, or, without Y, rows are removed.
 
-        Both add a combination of the columns of these rows: the one after which their own residuals are those of Y, or
-        0 without them. So it costs one column per row instead of a solution for all targets.
+        Both add a combination of the columns of these rows, chosen so that their own residuals become those of Y, or
+        0 if they are removed. This takes one column per row instead of solving for all targets again.
         """
         if not len(rows):
             return residuals
@@ -180,14 +180,14 @@ class RidgeFactor(ABC):
         return residuals + columns @ shares
 
     def leave_group_out_variances(self, groups: Tensor) -> Tensor:
-        """The predictive variance of each example under a fit without its group: lam ((I - H)_GG^-1 - I)_ii."""
+        """The predictive variance of each example for a fit without its group: lam ((I - H)_GG^-1 - I)_ii."""
         found = 1 / self.slack
         for rows, block in self._blocks(groups):
             found[..., rows] = torch.linalg.inv(block).diagonal(dim1=-2, dim2=-1)
         return self.lam.unsqueeze(-1) * (found - 1).clamp_min(0)
 
     def _blocks(self, groups: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The rows of each group of several examples, with their block of I - H."""
+        """The rows of each group that has several examples, with their block of I - H."""
         _, numbers, sizes = torch.unique(groups, return_inverse=True, return_counts=True)
         inside = torch.nonzero(sizes[numbers] > 1).squeeze(-1)
         if not len(inside):
@@ -199,7 +199,9 @@ class RidgeFactor(ABC):
 
     def _require_rest(self, left_out: int) -> None:
         if self.X.shape[-2] <= left_out and self.bias:
-            raise InvalidOptionError(f"Leaving {left_out} of {self.X.shape[-2]} examples out leaves none to fit.")
+            raise InvalidOptionError(
+                f"Cannot leave out {left_out} of {self.X.shape[-2]} examples: none would be left to fit."
+            )
 
     def __repr__(self) -> str:
         n, e = self.X.shape[-2:]
@@ -208,7 +210,7 @@ class RidgeFactor(ABC):
 
 
 def ridge_factor(X: Tensor, lam: float | Tensor, bias: bool = True) -> RidgeFactor:
-    """The factor of ridge regression on features X (..., n, e), with a bias that is not penalised or with none.
+    """The factor of ridge regression on features X (..., n, e), with an unpenalised bias or none.
 
     `lam` is a number or a tensor of the batch's shape, and multiplies the sum of squares as in the paper.
     """
@@ -222,7 +224,7 @@ def ridge_factor(X: Tensor, lam: float | Tensor, bias: bool = True) -> RidgeFact
 
 
 def restored_factor(X: Tensor, lam: float, L: Tensor, form: Literal["dual", "primal"]) -> RidgeFactor:
-    """A factor with a bias from stored parts in float64; refused if L is not the factor that belongs to X and lam."""
+    """A factor with a bias, from stored float64 parts; raises if L is not the factor for X and lam."""
     stored = _FORMS[form](X, torch.tensor(lam, dtype=X.dtype), L, True)
     size = X.shape[-2] if form == "dual" else X.shape[-1] + 1
     if L.shape == (size, size) and not L.triu(1).any():
@@ -230,13 +232,16 @@ def restored_factor(X: Tensor, lam: float, L: Tensor, form: Literal["dual", "pri
         expected = stored._system_times(v)
         if float((L @ (L.mT @ v) - expected).abs().max()) <= 1e-6 * max(1.0, float(expected.abs().max())):
             return stored
-    raise ShapeError(f"The factor {tuple(L.shape)} is not the {form} one of features {tuple(X.shape)} at lam = {lam}.")
+    raise ShapeError(
+        f"The stored factor of shape {tuple(L.shape)} is not the {form} factor of features of shape {tuple(X.shape)} "
+        f"at lam = {lam}."
+    )
 
 
 class _Dual(RidgeFactor):
     """With M = (K + lam I)^-1 and its sums m = M 1, I - H is lam (M - m m^T / 1^T m).
 
-    The bias b solves [[K + lam I, 1], [1^T, 0]] [A; b] = [Y; 0], whose Schur complement needs K + lam I only.
+    The bias b solves [[K + lam I, 1], [1^T, 0]] [A; b] = [Y; 0], whose Schur complement only needs K + lam I.
     """
 
     form = "dual"
@@ -256,7 +261,7 @@ class _Dual(RidgeFactor):
         return LinearMap(self.X.mT @ A, bias.squeeze(-2))
 
     def residuals(self, Y: Tensor) -> Tensor:
-        return self.lam[..., None, None] * self._coefficients(Y)[0]  # K A + 1 b = Y - lam A, so X is not needed
+        return self.lam[..., None, None] * self._coefficients(Y)[0]  # K A + 1 b = Y - lam A, so this does not need X
 
     def _coefficients(self, Y: Tensor) -> tuple[Tensor, Tensor]:
         """A (..., n, o) and b (..., 1, o)."""
@@ -350,10 +355,10 @@ _FORMS = {"dual": _Dual, "primal": _Primal}
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The sufficient statistics of ridge regression: counts and sums, which merge by addition and keep no example.
+    """The sufficient statistics of ridge regression: counts and sums, which merge by addition and contain no examples.
 
-    Machines that hold different examples of the same problem can each send theirs. Squares of features are summed as
-    they are, so bring features near 0 first (by one common shift) if they are far from it.
+    Machines with different examples of the same problem can each send theirs. Features are not centred before they are
+    squared, so shift them near 0 first, all by the same amount, if they are far from it.
     """
 
     n: int
@@ -366,7 +371,7 @@ class Moments:
 
     @staticmethod
     def of(X: Tensor, Y: Tensor) -> Moments:
-        """Of features (..., n, e) and targets (..., n, o)."""
+        """The moments of features (..., n, e) and targets (..., n, o)."""
         require_rows("X", X, "Y", Y)
         X = X.to(system_dtype(X.device))
         Y = Y.to(X)
@@ -379,7 +384,7 @@ class Moments:
         return self._combined(other, -1)
 
     def solve(self, lam: float | Tensor, bias: bool = True) -> LinearMap:
-        """The weights and the bias of a fit to all examples that were ever added, less those subtracted."""
+        """The weights and bias of a fit to all examples that were added and not subtracted again."""
         lam = torch.as_tensor(lam, dtype=self.xx.dtype, device=self.xx.device)
         require_positive("lam", lam.detach())
         L = _cholesky(_primal_system(self.xx, self.x_sum, self.n, lam, bias))
@@ -389,19 +394,19 @@ class Moments:
 
     def _combined(self, other: Moments, sign: int) -> Moments:
         if self.xy.shape != other.xy.shape:
-            raise ShapeError(f"Moments of shapes {tuple(self.xy.shape)} and {tuple(other.xy.shape)} do not merge.")
+            raise ShapeError(f"Moments of shapes {tuple(self.xy.shape)} and {tuple(other.xy.shape)} cannot be merged.")
         names = ("n", "x_sum", "y_sum", "xx", "xy")
         return Moments(*(getattr(self, name) + sign * getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Centred features as U with U U^T = K and U^T U diagonal: from here on every lambda costs one product."""
+    """Centred features as U, with U U^T = K and U^T U diagonal, so that each further lambda costs one product."""
 
     U: Tensor
     values: Tensor
     squares: Tensor
-    """U squared, entry by entry."""
+    """The squared entries of U."""
 
     @staticmethod
     def of(X: Tensor) -> Spectrum:
@@ -415,7 +420,7 @@ class Spectrum:
         return Spectrum(U, values, U.square())
 
     def leave_one_out(self, Y: Tensor, lam: float) -> Tensor:
-        """The same as `RidgeFactor.leave_one_out` at this lambda, with the bias."""
+        """The result of `RidgeFactor.leave_one_out` at this lambda, with a bias."""
         Y = Y.to(self.U)
         centred = Y - Y.mean(-2, keepdim=True)
         shrinkage = (self.values + lam).reciprocal().unsqueeze(-1)
@@ -425,7 +430,7 @@ class Spectrum:
 
 
 def held_out(Y: Tensor, residuals: Tensor, slack: Tensor) -> Tensor:
-    """Predictions of fits without each example, from the residuals of the fit with all and the diagonal of I - H."""
+    """Leave-one-out predictions from the residuals of the full fit and the diagonal of I - H."""
     return Y - residuals / slack
 
 
@@ -434,7 +439,7 @@ def _form(X: Tensor) -> Literal["dual", "primal"]:
 
 
 def _gram(X: Tensor) -> Tensor:
-    """X X^T. NumPy computes one half of it only, which PyTorch does not, so it is used where nothing is recorded."""
+    """X X^T. NumPy computes only half of this symmetric product, so it is used if autograd records nothing."""
     if X.device.type != "cpu" or X.ndim > 2 or (X.requires_grad and torch.is_grad_enabled()):
         return X @ X.mT
     rows = X.detach().numpy()
@@ -442,7 +447,7 @@ def _gram(X: Tensor) -> Tensor:
 
 
 def _unit_columns(X: Tensor, rows: Tensor) -> Tensor:
-    """The columns of the identity that belong to these rows (..., n, r)."""
+    """The columns of the identity for these rows (..., n, r)."""
     n = X.shape[-2]
     columns = torch.zeros(n, len(rows), dtype=X.dtype, device=X.device)
     columns[rows, torch.arange(len(rows), device=X.device)] = 1

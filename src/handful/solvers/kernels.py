@@ -1,4 +1,4 @@
-"""Gram matrices and products with features that keep their precision, and the diagonal prior of eq. 8."""
+"""Gram matrices and other products of features in at least float32, and the diagonal prior of eq. 8."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from handful.solvers._precision import expanded, no_autocast, recast, result_dty
 def gram(X: Tensor) -> Tensor:
     """K = X X^T, at least in float32 even under autocast: (..., n, e) -> (..., n, n).
 
-    The backward is one product, (G + G^T) X, where autograd through `X @ X.mT` takes two.
+    The backward pass is one product, (G + G^T) X; autograd through `X @ X.mT` takes two.
     """
     X = recast(X, result_dtype(X))
     K: Tensor = _Gram.apply(X)
@@ -24,8 +24,9 @@ def gram(X: Tensor) -> Tensor:
 def cross_gram(Q: Tensor, X: Tensor) -> Tensor:
     """Q X^T, at least in float32 even under autocast: (..., q, e), (..., n, e) -> (..., q, n).
 
-    Its backward, G X and G^T Q, reads and writes rows only; autograd through `Q @ X.mT` of a batch makes X's gradient
-    as a transpose, at several times the cost for long rows. For weights W (..., e, o), Q W is cross_gram(Q, W.mT).
+    The backward pass, G X and G^T Q, only reads and writes rows. Autograd through a batched `Q @ X.mT` computes the
+    gradient of X as a transpose, which takes several times as long for long rows. For weights W (..., e, o), Q W is
+    cross_gram(Q, W.mT).
     """
     dtype, batch = result_dtype(Q, X), common_batch(Q=Q.shape[:-2], X=X.shape[:-2])
     Q, X = (expanded(recast(tensor, dtype), (*batch, *tensor.shape[-2:])) for tensor in (Q, X))
@@ -34,13 +35,13 @@ def cross_gram(Q: Tensor, X: Tensor) -> Tensor:
 
 
 def dual_weights(X: Tensor, A: Tensor) -> Tensor:
-    """W = X^T A, stored as its transpose, which is several times faster to make and to use when e is large."""
+    """W = X^T A, stored transposed, which is several times faster to compute and to use when e is large."""
     with no_autocast(X.device):
         return (A.mT @ recast(X, A.dtype)).mT
 
 
 def diagonal_prior(X: Tensor, lam: Tensor) -> Tensor:
-    """Features whose Gram matrix is X diag(lam)^-1 X^T, the one of eq. 8, which goes with a scalar lam of 1.
+    """Features with the Gram matrix X diag(lam)^-1 X^T of eq. 8, to be used with a scalar lam of 1.
 
     `lam` (..., e) holds one positive value per feature.
     """

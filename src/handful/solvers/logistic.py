@@ -1,6 +1,6 @@
-"""Logistic regression by iteratively reweighted least squares (eq. 7), in a form that is safe when it saturates.
+"""Logistic regression by iteratively reweighted least squares (eq. 7), in a form that is safe under saturation.
 
-The steps in the dual are one differentiable operation with a backward of its own. In margins m = t eta, with
+The steps in the dual are one differentiable operation with its own backward pass. In margins m = t eta, with
 s = sigma(m) sigma(-m) and R = diag(t sqrt(s)), a step reads
 
     u = S^-1 q   with   S = R K R + lam I   and   q = sqrt(s) (m + 1 / sigma(m)),      a = R u,      m = t K a.
@@ -9,8 +9,8 @@ Backwards, for a gradient g of a:  v = S^-1 R g  by the same factor,  c = R v,  
 
     dK = -c a^T,    dlam = -u.v,    deta = c (1 - exp(-m) - 2 lam t a sinh(m)),
 
-where deta goes on to the step before. At the solution lam a = t sigma(-m), so that deta is 0: the last step alone gives
-the whole gradient.
+where deta is passed on to the previous step. At the solution lam a = t sigma(-m), so deta is 0 and the last step alone
+gives the whole gradient.
 """
 
 from __future__ import annotations
@@ -42,29 +42,30 @@ from handful.solvers.kernels import dual_weights, gram
 Gradient = Literal["unrolled", "last_step", "implicit"]
 """How an iterative solver is differentiated.
 
-`unrolled` goes through all steps: the gradient of what was computed, converged or not. `last_step` goes through the
-last step only, and `implicit` through the equation that the solution satisfies, taken at the result: both are exact at
-convergence, and need memory that does not grow with the number of steps. `last_step` costs least, one solve with a
-factor that is there; `implicit` factorises once more and is as accurate as one more step of `last_step` would be.
+`unrolled` differentiates all steps: it is the gradient of what was computed, converged or not. `last_step`
+differentiates the last step only, and `implicit` the equation that the solution satisfies, evaluated at the result.
+Both are exact at convergence, and their memory does not grow with the number of steps. `last_step` is the cheapest, one
+solve with an existing factor; `implicit` factorises once more and is as accurate as `last_step` with one more step.
 """
 
 SATURATION = 60.0
-"""Weights and working responses are computed as if no logit were larger: exp(-60) moves no float64 solution, and keeps
-every power of it that a gradient needs far from denormals."""
+"""Logits are clamped to this size in weights and working responses. exp(-60) does not change a float64 solution, and
+all of its powers that a gradient needs stay far from denormals."""
 
 
 def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
     """Logistic regression in the dual: `steps` of eq. 7 in its Woodbury form, from 0; w = X^T a, logits are K(q, x) a.
 
-    Minimises sum_i log(1 + exp(-t_i x_i.w)) + lam / 2 |w|^2 with t = 2 y - 1, for labels y in {0, 1} (eq. 7 with -1
-    and 1, as printed, is another problem). K is (..., n, n). Labels with one dimension less than K, (..., n), are one
-    problem per Gram matrix -> a (..., n); with as many or more, (..., n, o), one problem per column, all solved in a
-    batch from the one Gram matrix -> A (..., n, o). `lam` is a number or broadcasts over the leading dimensions.
+    Minimises sum_i log(1 + exp(-t_i x_i.w)) + lam / 2 |w|^2 with t = 2 y - 1, for labels y in {0, 1} (eq. 7 as
+    printed, with -1 and 1, is a different problem). K is (..., n, n). Labels with one dimension less than K, (..., n),
+    are one problem per Gram matrix -> a (..., n). Labels with as many dimensions or more, (..., n, o), are one problem
+    per column, all solved in a batch from the same Gram matrix -> A (..., n, o). `lam` is a number or broadcasts over
+    the leading dimensions.
 
     With s = sigma(eta) sigma(-eta) and z = eta + t / sigma(t eta) a step is a = R (R K R + lam I)^-1 R z, where R is
-    diag(sqrt(s)): the same algebra as the paper's, without its division by a vanishing s. Steps are full, as in the
-    paper; where more samples than features of very different size keep them from converging, `softmax_dual` with two
-    classes and 2 lam solves the same problem with steps that are halved until the objective falls.
+    diag(sqrt(s)): the same algebra as in the paper, but without dividing by an s that can vanish. Steps are full, as
+    in the paper. They may not converge if there are more samples than features and features of very different size;
+    then `softmax_dual` with two classes and 2 lam solves the same problem, halving steps until the objective falls.
     """
     require_gram(K)
     require_steps(steps)
@@ -82,7 +83,7 @@ def logistic_dual(K: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradien
 
 
 def logistic(X: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
-    """Logistic regression by `steps` of eq. 7, through the smaller system: the dual if n <= e, else the primal.
+    """Logistic regression by `steps` of eq. 7, on the smaller system: the dual if n <= e, else the primal.
 
     X (..., n, e) with labels y in {0, 1} as in `logistic_dual` -> w (..., e), or W (..., e, o) for a matrix of labels.
     """
@@ -97,7 +98,7 @@ def logistic(X: Tensor, y: Tensor, lam: float | Tensor, steps: int, gradient: Gr
 
 
 def _logistic_primal(X: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient) -> Tensor:
-    """Eq. 7 as printed but for X^T S z = X^T (s eta + t sigma(-t eta)), which divides by nothing."""
+    """Eq. 7 as printed, except that X^T S z is computed as X^T (s eta + t sigma(-t eta)), without a division."""
     require_steps(steps)
     require_choice("gradient", gradient, get_args(Gradient))
     lam = as_tensor(lam, X)
@@ -128,13 +129,13 @@ def _is_vector(K: Tensor, y: Tensor) -> bool:
 
 
 def _columns(K: Tensor, y: Tensor) -> Tensor:
-    """The labels as a matrix (..., n, o) with at least the dimensions of K (or X); a vector is its one column."""
+    """The labels as a matrix (..., n, o) with at least as many dimensions as K (or X); a vector becomes one column."""
     n, lead = K.shape[-2], tuple(K.shape[:-2])
     Y = y.unsqueeze(-1) if _is_vector(K, y) else y
     if Y.ndim < 2 or Y.shape[-2] != n or Y.shape[-1] == 0 or (y.ndim < K.ndim - 1 and y.ndim != 1):
         raise ShapeError(
-            f"For {n} samples and leading dimensions {lead}, labels have shape {(*lead, n)} for one problem each, "
-            f"or {(*lead, n, 'o')} for one problem per column, but got {tuple(y.shape)}."
+            f"For {n} samples and leading dimensions {lead}, labels must have shape {(*lead, n)} for one problem "
+            f"each, or {(*lead, n, 'o')} for one problem per column, but got {tuple(y.shape)}."
         )
     return Y.reshape((1,) * (K.ndim - Y.ndim) + Y.shape)
 
@@ -160,7 +161,7 @@ def _iterate(K: Tensor, t: Tensor, lam: Tensor, steps: int, gradient: str, eps: 
 
 
 class _Iterate(Operation):
-    """Returns a, and for the backward E = exp(-m / 2) and u of all steps (..., steps, o, n), and the factors."""
+    """Returns a, and for the backward pass E = exp(-m / 2) and u of all steps (..., steps, o, n), and the factors."""
 
     @staticmethod
     def forward(
@@ -209,7 +210,7 @@ class _Iterate(Operation):
 def _backward(
     K: Tensor, t: Tensor, lam: Tensor, E: Tensor, u: Tensor, L: list[Tensor], grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """All that does not depend on the step behind is done for all steps at once."""
+    """Whatever does not depend on the previous step is computed for all steps at once."""
     square = E * E
     b = E / (1 + square) * u  # t a
     bend = 1 - _free(square) * (square + lam[..., None, None, None] * b * (1 / square - square))
@@ -230,7 +231,7 @@ def _backward(
 
 
 def _at_the_solution(K: Tensor, t: Tensor, lam: Tensor, a: Tensor, grad: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The gradient of the solution, where lam a = t sigma(-t K a), by operations that can be differentiated again."""
+    """The gradient at the solution, where lam a = t sigma(-t K a), using differentiable operations."""
     _, r, _ = _weights(t * (a @ K), t)
     S = _system(K, r, lam)
     v = solve_factorised(S, factorise(S, eps), (r * grad).unsqueeze(-1)).squeeze(-1)
@@ -238,7 +239,7 @@ def _at_the_solution(K: Tensor, t: Tensor, lam: Tensor, a: Tensor, grad: Tensor,
 
 
 def _plain(K: Tensor, t: Tensor, lam: Tensor, steps: int, gradient: str, eps: float) -> Tensor:
-    """The same steps by operations that autograd knows, for derivatives of the gradient."""
+    """The same steps as plain autograd operations, for derivatives of the gradient."""
     m = torch.zeros_like(t)
     for _ in range(steps):
         _, r, q = _weights(m if gradient == "unrolled" else m.detach(), t)
@@ -260,6 +261,6 @@ def _weights(m: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _free(square: Tensor) -> Tensor:
-    """Where the clamp of the margins, which is in exp(-m) here, lets a gradient through."""
+    """Where the clamp of the margins, given as exp(-m), lets the gradient through."""
     edge = math.exp(SATURATION) * (1 - 1e-9)
     return (square > 1 / edge) & (square < edge)

@@ -1,13 +1,13 @@
-"""Ridge regression in closed form: the normal equations, their Woodbury form, and leave-one-out with no refit.
+"""Ridge regression in closed form: the normal equations, their Woodbury form, and leave-one-out without refitting.
 
-From features, the dual runs as one operation whose backward spares them.
+Given features, the dual is one operation with its own backward pass, which avoids large products.
 Forwards, S = X X^T + lam I, A = S^-1 Y and W = X^T A. Backwards, with G the gradient of W and C = S^-1 X G,
 
     dX = A (G - X^T C)^T - C W^T,      dY = C,      dlam = -sum(A * C).
 
 So dX is one product of n x 2o with 2o x e, and no n x n gradient is multiplied with X. Predictions Q W with gradient H
-add dQ = H W^T and G = Q^T H. All long matrices are kept as rows of length e, the layout in which products with them
-run fastest.
+add dQ = H W^T and G = Q^T H. All long matrices are stored as rows of length e, the layout in which products with them
+are fastest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from handful.solvers.kernels import cross_gram, diagonal_prior, dual_weights, gr
 
 
 def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
-    """The W that minimises |X W - Y|^2 + lam |W|^2, by the smaller system: eq. 5 if n <= e, else eq. 4.
+    """The W that minimises |X W - Y|^2 + lam |W|^2, from the smaller system: eq. 5 if n <= e, else eq. 4.
 
     X (..., n, e), Y (..., n, o) -> W (..., e, o). `lam` is a number, a tensor that broadcasts over the leading
     dimensions, or, with a last dimension of e, one value per feature: the diagonal prior of eq. 8.
@@ -54,9 +54,9 @@ def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
 
 
 def ridge_predictions(X: Tensor, Y: Tensor, lam: float | Tensor, Q: Tensor) -> Tensor:
-    """What ridge regression fitted to X and Y predicts for Q: Q X^T (X X^T + lam I)^-1 Y (eq. 5), as one operation.
+    """Predictions for Q of ridge regression on X and Y, Q X^T (X X^T + lam I)^-1 Y (eq. 5), as one operation.
 
-    With n > e it is eq. 4, the smaller system, and a product.
+    If n > e, it solves eq. 4, the smaller system, and multiplies.
 
     X (..., n, e), Y (..., n, o), Q (..., q, e), lam a number or a tensor that broadcasts over the leading dimensions
     -> (..., q, o). A head to train through: it costs less than `ridge` and a product, and differentiates in all four.
@@ -105,10 +105,10 @@ def ridge_dual(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
 
 
 def leave_one_out(K: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
-    """What ridge regression predicts for each sample when fitted on all others, exactly and with no refit.
+    """The prediction for each sample by ridge regression on all others, exactly and without refitting.
 
     The residual of sample i is a_i / [(K + lam I)^-1]_ii with A from eq. 5, so the prediction is Y minus that
-    (Rifkin and Lippert, 2007). K (..., n, n), Y (..., n, o) -> (..., n, o), differentiable in all three.
+    (Rifkin and Lippert, 2007). K (..., n, n), Y (..., n, o) -> (..., n, o), differentiable in K, Y and lam.
     """
     require_targets(K, Y)
     lam = as_tensor(lam, K)
@@ -146,27 +146,27 @@ def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def _is_prior(X: Tensor, lam: Tensor) -> bool:
-    """Whether lam holds one value per feature; refuse a shape that may as well mean one value per problem."""
+    """Whether lam holds one value per feature; raises if the shape could also mean one value per problem."""
     e = X.shape[-1]
     if lam.ndim == 0 or lam.shape[-1] != e:
         return False
     if lam.ndim <= X.ndim - 2 and X.shape[-3] == e and e > 1:
         raise ShapeError(
             f"lam of shape {tuple(lam.shape)} may mean one value per feature or one per problem, because X of shape "
-            f"{tuple(X.shape)} has as many problems as features. Give it the shape {(*X.shape[:-2], e)}: by "
+            f"{tuple(X.shape)} has as many problems as features. Give it the shape {(*X.shape[:-2], e)}: use "
             "lam.expand(*X.shape[:-2], -1) for one per feature, or lam[..., None].expand(...) for one per problem."
         )
     return True
 
 
 def _fused_ridge(X: Tensor, Y: Tensor, lam: Tensor) -> Tensor:
-    """W (..., e, o) for X (..., n, e), Y (..., n, o) and lam (...), of equal leading dimensions, each in its dtype."""
+    """W (..., e, o) for X (..., n, e), Y (..., n, o) and lam (...) with the same leading dimensions."""
     Wt: Tensor = _Weights.apply(X, Y, lam)[0]
     return Wt.mT
 
 
 def _fused_predictions(X: Tensor, Y: Tensor, lam: Tensor, Q: Tensor) -> Tensor:
-    """Q W (..., q, o) for the same and Q (..., q, e) in the dtype of X."""
+    """Q W (..., q, o) for the same inputs and Q (..., q, e) in the dtype of X."""
     predictions: Tensor = _Predictions.apply(X, Y, lam, Q)[0]
     return predictions
 
@@ -234,13 +234,15 @@ def _solve(X: Tensor, Y: Tensor, lam: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     S.diagonal(dim1=-2, dim2=-1).add_(lam.item() if lam.ndim == 0 and checking() else lam.to(work).unsqueeze(-1))
     L = cholesky(S, rounding(X), lambda: require_system(K, Y, lam))
     A = torch.cholesky_solve(Y.to(work), L)
-    if checking() and not (math.isfinite(K.sum().item()) and math.isfinite(A.sum().item())):  # a bad Y makes a bad A
+    if checking() and not (
+        math.isfinite(K.sum().item()) and math.isfinite(A.sum().item())
+    ):  # if Y is not finite, neither is A
         require_system(K, Y, lam)
     return recast(A, X.dtype).mT @ X, A, L
 
 
 def _differentiable(X: Tensor, Y: Tensor, lam: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-    """A and W^T once more, as functions of the inputs, for derivatives of the gradient."""
+    """A and W^T again, as differentiable functions of the inputs, for derivatives of the gradient."""
     A = solve_factorised(_system(X, lam), L, recast(Y, L.dtype))
     return A, recast(A, X.dtype).mT @ X
 

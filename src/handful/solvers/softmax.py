@@ -23,10 +23,10 @@ from handful.solvers._precision import as_tensor, no_autocast, recast, result_dt
 from handful.solvers.logistic import SATURATION, Gradient
 
 HALVINGS = 12
-"""A Newton step is halved at most this many times: usually never, a few times if the first steps overshoot."""
+"""The most halvings of a Newton step; usually there are none, or a few if the first steps overshoot."""
 
 SUFFICIENT = 1e-4
-"""The part of the decrease promised by the slope that a step must deliver (Armijo, 1966)."""
+"""The share of the decrease predicted by the slope that a step must achieve (Armijo, 1966)."""
 
 
 def softmax_dual(K: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient: Gradient = "unrolled") -> Tensor:
@@ -34,7 +34,7 @@ def softmax_dual(K: Tensor, Y: Tensor, lam: float | Tensor, steps: int, gradient
 
     Minimises sum_i (log sum_c exp(x_i.w_c) - x_i.w_{y_i}) + lam / 2 |W|^2, where scikit-learn's LogisticRegression has
     C = 1 / lam. K (..., n, n), one-hot Y (..., n, o) -> A (..., n, o), which satisfies lam A = Y - softmax(K A) at
-    convergence. A step is halved until the objective falls, so that it converges from anywhere.
+    convergence. Steps are halved until the objective falls, so it always converges.
 
     With p_c the probabilities of class c, a step solves (K + lam diag(p_c)^-1) A_c = eta_c + y_c / p_c + u for all
     classes at once, coupled by sum_c A_c = 0: `handful.solvers._coupled`. The cost is o systems of size n per step.
@@ -81,7 +81,7 @@ def _step(K: Tensor, y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, eps: float)
 
 
 def _share(y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, full: Tensor, full_eta: Tensor) -> Tensor:
-    """The largest of 1, 1/2, 1/4, ... of the way from A to `full` on which the objective falls: (..., 1, 1)."""
+    """The largest fraction 1, 1/2, 1/4, ... of the step from A to `full` that lowers the objective: (..., 1, 1)."""
     shares = 0.5 ** torch.arange(HALVINGS + 1, dtype=y.dtype, device=y.device).reshape(-1, *[1] * y.ndim)
 
     def objective(A: Tensor, eta: Tensor) -> Tensor:

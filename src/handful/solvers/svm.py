@@ -22,14 +22,14 @@ from handful.solvers._operation import checking, implicit
 from handful.solvers._precision import as_tensor, no_autocast, recast, result_dtype, system_dtype
 
 BARRIER = 1e-11
-"""The complementarity at which the method stops, for kernels of unit size: what the result keeps of the barrier."""
+"""The complementarity at which the method stops, for kernels of unit size."""
 
 HOLD_STEPS, HOLD_GRADIENT = 1e-6, 1e-9
-"""Added to the diagonal of kernels of unit size where a system is factorised: a singular K then costs no digits. In a
-step it slows the way and does not move where it leads; a gradient is changed by as much, so there it is smaller."""
+"""Added to the diagonal of kernels of unit size before factorising, so that a singular K costs no accuracy. In a step
+it slows convergence but does not change the result; it does change the gradient, so it is smaller there."""
 
 TO_THE_WALL = 0.995
-"""How much of the way to the nearest constraint a step may go."""
+"""The largest share of the distance to the nearest constraint that a step may cover."""
 
 
 def svm_dual(
@@ -47,9 +47,9 @@ def svm_dual(
         min_A  sum_c A_c^T K A_c / 2 - sum_i A_{i, y_i}   with   A <= C Y   and   sum_c A_c = 0.
 
     K (..., n, n), one-hot Y (..., n, o), C a number or a tensor that broadcasts over the leading dimensions ->
-    A (..., n, o). A primal-dual method with Mehrotra's predictor and corrector (1992) takes at most `steps` steps, of
-    which 15 are mostly enough; each solves the coupled system of `_coupled`. The gradient comes from the
-    optimality conditions, or through all steps, with their lengths and targets as constants.
+    A (..., n, o). A primal-dual method with Mehrotra's predictor and corrector (1992) takes at most `steps` steps;
+    15 are usually enough. Each solves the coupled system of `_coupled`. The gradient comes from the optimality
+    conditions, or from all steps, with their lengths and targets treated as constants.
     """
     require_targets(K, Y)
     require_steps(steps)
@@ -59,7 +59,7 @@ def svm_dual(
     inspect(partial(require_classes, "C"), K, Y, C)
     work, n, o = system_dtype(K.device), K.shape[-1], Y.shape[-1]
     with no_autocast(K.device):
-        # the problem in kernels of unit size, K / size, has the solution size * A and the bound size * C
+        # scaled to a kernel of unit size, K / size, the problem has the solution size * A and the bound size * C
         size = K.detach().to(work).diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(work).tiny)
         unit = symmetric(recast(K, work)) / size[..., None, None]
         unit = add_diagonal(unit, unit.new_full((1,), n * rounding(K))).expand(*batch, n, n)
@@ -72,7 +72,7 @@ def svm_dual(
 
 
 def _iterate(K: Tensor, y: Tensor, bound: Tensor, steps: int, stop_early: bool = False) -> Tensor:
-    """From a point well inside the constraints along the central path to complementarity `target`."""
+    """Follow the central path from a point well inside the constraints down to complementarity BARRIER."""
     scale = bound.clamp_max(1.0)[..., None, None]
     A = scale / 2 * (y - (1 - y) / (y.shape[-2] - 1))
     w = torch.ones_like(A)
@@ -88,9 +88,9 @@ def _iterate(K: Tensor, y: Tensor, bound: Tensor, steps: int, stop_early: bool =
 
 
 def _direction(K: Tensor, y: Tensor, A: Tensor, w: Tensor, s: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Newton's direction for K A_c - y_c + w_c + nu = 0, sum_c A_c = 0, and s w = what the predictor finds wise."""
+    """Newton's direction for K A_c - y_c + w_c + nu = 0, sum_c A_c = 0, and s w equal to the predictor's target."""
     system = _factorise(K, (s / w).sqrt(), HOLD_STEPS)
-    downhill, excess = y - A @ K, -A.sum(-2)  # the sums are 0 but for rounding, which must not grow
+    downhill, excess = y - A @ K, -A.sum(-2)  # the sums are 0 up to rounding, which must not grow
     with torch.no_grad():
         dA = _solve(system, downhill, excess)
         dw = w / s * dA - w
@@ -98,7 +98,7 @@ def _direction(K: Tensor, y: Tensor, A: Tensor, w: Tensor, s: Tensor, target: Te
         mean = (s * w).mean((-2, -1), keepdim=True)
         ahead = ((s - share * dA) * (w + share * dw)).mean((-2, -1), keepdim=True)
         centre = mean * (ahead / mean) ** 3
-        # the corrector would push the last steps off the central path, which is where they should end
+        # the last steps have no corrector, which would push them off the central path
         push = torch.where(centre > target, centre + dA * dw, target)
     dA = _solve(system, downhill - push / s, excess)
     return dA, push / s - w + w / s * dA
@@ -114,7 +114,7 @@ def _solve(system: Coupled, z: Tensor, total: Tensor | float = 0.0) -> Tensor:
 
 
 def _room(s: Tensor, ds: Tensor, w: Tensor, dw: Tensor) -> Tensor:
-    """The share of the step at which the first of s and w becomes 0: (..., 1, 1)."""
+    """The fraction of the step at which the first entry of s or w reaches 0: (..., 1, 1)."""
     shrinking = torch.stack([-ds / s, -dw / w])
     return 1 / shrinking.amax((0, -2, -1), keepdim=True)[0].clamp_min(1e-3)
 

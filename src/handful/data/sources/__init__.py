@@ -1,4 +1,4 @@
-"""Where data sets come from: one module for each, and those that handful knows by name."""
+"""Where data sets come from: one module per data set, and the registry of those known by name."""
 
 from handful.data.sources import cifar_fs, mini_imagenet, omniglot
 from handful.data.sources.source import Source
@@ -8,4 +8,4 @@ SOURCES: dict[str, Source] = {
 }
 
 DRAWN = "glyphs"
-"""Characters that handful draws itself: nothing to add, always there."""
+"""Characters that handful draws itself, so they never have to be added."""

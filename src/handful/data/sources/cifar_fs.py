@@ -1,7 +1,8 @@
 """CIFAR-FS (Bertinetto et al., 2019): the 100 classes of CIFAR-100 with their 600 images, 32 x 32 in colour.
 
-Within a class the images are sorted by a hash of their pixels, so that every layout gives the same store, byte by byte.
-CIFAR-100 itself is read from its author's archives: the python one, without running any pickle, or the binary one.
+Within a class the images are sorted by a hash of their pixels, so that every layout gives the same store, byte for
+byte. CIFAR-100 itself is read from its author's archives: the Python one, without running any pickle, or the binary
+one.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def wanted() -> dict[str, int]:
 
 
 def sorted_by_hash(pixels: Pixels) -> Pixels:
-    """The same images, each class in an order that depends on nothing but the images."""
+    """The same images, with each class in an order that depends only on the images."""
 
     def chunks() -> Iterator[np.ndarray]:
         kept = np.empty((0, *DECODING.shape), dtype=np.uint8)
@@ -97,11 +98,11 @@ class PickledDtype:
         self.code = code.decode("latin-1") if isinstance(code, bytes) else code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and the like mean nothing for single bytes."""
+        """Ignore the state: byte order and so on do not matter for single bytes."""
 
 
 class PickledArray:
-    """Stands in for numpy.ndarray while unpickling: takes unsigned bytes and nothing else."""
+    """Stands in for numpy.ndarray while unpickling: accepts only unsigned bytes."""
 
     pixels: np.ndarray
 
@@ -117,9 +118,9 @@ def _reconstruct(*_: Any) -> PickledArray:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads containers, numbers, strings and byte arrays; any other class or function is refused, none is imported."""
+    """Reads containers, numbers, strings and byte arrays; it imports nothing and refuses everything else."""
 
-    allowed = {  # noqa: RUF012 (never changed)
+    allowed = {  # noqa: RUF012 (never modified)
         ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
         ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
         ("numpy", "ndarray"): PickledArray,
@@ -133,7 +134,7 @@ class PlainUnpickler(pickle.Unpickler):
         return self.allowed[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Nothing is loaded from elsewhere."""
+        """Refuse references to anything outside the pickle."""
         raise pickle.UnpicklingError("a reference to something outside")
 
 
@@ -141,7 +142,7 @@ def unpickle(data: bytes, where: str) -> dict[bytes, Any]:
     """The dictionary in one of CIFAR-100's pickles."""
     try:
         content = PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle makes the unpickler raise almost anything
+    except Exception as error:  # for a damaged pickle the unpickler raises almost anything
         raise DataError(f"{where} is refused: its pickle holds {error}.") from error
     if not isinstance(content, dict):
         raise DataError(f"{where} is not CIFAR-100: its pickle holds no dictionary.")
@@ -173,7 +174,7 @@ def from_records(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
 def by_class(names: list[str], labels: np.ndarray, planes: np.ndarray, where: str) -> dict[str, np.ndarray]:
     """Colour planes (n, 3072) as images (n, 32, 32, 3), one array per class."""
     if planes.ndim != 2 or planes.shape[1] != PIXELS or len(labels) != len(planes):
-        raise DataError(f"{where} is damaged: {planes.shape} pixels and {len(labels)} labels do not belong together.")
+        raise DataError(f"{where} is damaged: pixels of shape {planes.shape} and {len(labels)} labels do not match.")
     if len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
         raise DataError(f"{where} is damaged: labels {labels.min()}..{labels.max()} for {len(names)} class names.")
     images = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""A folder of your own with one subfolder per class: any images that Pillow reads, resized and centre-cropped."""
+"""Your own folder with one subfolder per class: any images that Pillow can read, resized and centre-cropped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FolderOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.size <= 1024:
-            raise InvalidOptionError(f"Images can be packed at 1 to 1024 pixels per side, but size = {self.size}.")
+            raise InvalidOptionError(f"size must be 1 to 1024 pixels per side, but got {self.size}.")
         if self.min_images < 1:
             raise InvalidOptionError(f"min_images must be at least 1, but got {self.min_images}.")
 
@@ -81,7 +81,7 @@ def read_folder(trees: Sequence[Tree], options: FolderOptions) -> Contents:
 
 
 def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
-    """Sort files into classes by the folder they are in; a single folder around everything is skipped."""
+    """Sort files into classes by folder; a single folder around everything is skipped."""
     readable = extensions()
     visible = {path: blob for path, blob in files.items() if not any(part.startswith(".") for part in path.parts)}
     named = {path: blob for path, blob in visible.items() if path.suffix.lower() in readable}
@@ -105,12 +105,12 @@ def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
 
 
 def readable_name(name: str) -> str:
-    """The name of a class as text: bytes that are not UTF-8 are spelled out, as in caf\\xe9."""
+    """The name of a class as text: bytes that are not UTF-8 are escaped, as in caf\\xe9."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def wrapper_depth(images: Sequence[PurePosixPath]) -> int:
-    """How many nested folders enclose all class folders without meaning anything."""
+    """How many nested folders merely enclose all class folders."""
     depth = 0
     while images and all(len(path.parts) > depth + 2 for path in images):
         around = {path.parts[depth] for path in images}
@@ -121,15 +121,15 @@ def wrapper_depth(images: Sequence[PurePosixPath]) -> int:
 
 
 def merged(listing: Listing, options: FolderOptions, where: str) -> Classes:
-    """All classes; one that is in two parts is merged if classes are split again, and refused if they are not."""
+    """All classes; a class in two parts is merged if the classes are split again, and otherwise an error."""
     classes: Classes = {}
     home: dict[str, str | None] = {}
     for part, found in listing.parts.items():
         for name, items in found.items():
             if name in classes and options.split is None:
                 raise DataError(
-                    f"Class '{name}' in {where} is in both {home[name]} and {part}, but few-shot splits have no "
-                    f"class in common. Give --split to merge such classes and split them again."
+                    f"Class '{name}' in {where} is in both {home[name]} and {part}, but few-shot splits must not share "
+                    f"classes. Add --split to merge such classes and split them again."
                 )
             classes.setdefault(name, []).extend(items)
             home[name] = part
@@ -137,7 +137,7 @@ def merged(listing: Listing, options: FolderOptions, where: str) -> Classes:
 
 
 def check_counts(classes: Classes, options: FolderOptions, where: str) -> None:
-    """Refuse a folder without classes, and name classes with too few images."""
+    """Raise if a folder has no classes, or classes with too few images."""
     if not classes:
         raise DataError(f"No class folders with images in {where}. Expected one folder per class, with its images.")
     small = {name: len(items) for name, items in sorted(classes.items()) if len(items) < options.min_images}

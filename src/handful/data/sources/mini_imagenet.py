@@ -1,7 +1,7 @@
 """miniImageNet in the split of Ravi and Larochelle (2017): 100 classes of ImageNet with 600 images, 84 x 84 in colour.
 
-It may not be redistributed, so users bring it: as a folder of class folders, as a folder of images with csv lists, or
-as ImageNet itself, from which the images are picked. Other sizes are squashed to 84 x 84, as the split's authors did.
+It may not be redistributed, so users provide it: as a folder of class folders, as a folder of images with csv lists, or
+as ImageNet itself, from which the images are selected. Other sizes are squashed to 84 x 84, as the split's authors did.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def wanted() -> dict[str, int]:
 
 
 def official_lists() -> dict[str, list[str]]:
-    """The images of each class by the names that the official lists give them."""
+    """The images of each class by their names in the official lists."""
     return {entry.name: [f"{entry.name}{number:08d}.jpg" for number in entry.bits] for entry in entries(LIST)}
 
 
 def csv_lists(files: dict[str, Blob]) -> dict[str, list[str]]:
-    """The images of each class by the csv lists (filename, label) among `files`; empty if there are none."""
+    """The images of each class according to csv lists (filename, label) in `files`; empty if there are none."""
     listed: dict[str, list[str]] = {}
     for name, blob in files.items():
         if not CSV.search(name):
@@ -80,7 +80,7 @@ def csv_lists(files: dict[str, Blob]) -> dict[str, list[str]]:
 
 
 def listed_images(images: dict[str, Blob], listed: dict[str, list[str]]) -> dict[str, list[Item]] | None:
-    """The listed images where files with these very names exist; None if most do not, for another layout."""
+    """The listed images, if files with exactly these names exist; None if most do not, so the layout is another one."""
     by_name = {PurePosixPath(name).name: (name, blob) for name, blob in images.items()}
     found = {
         label: [Item(by_name[name][1], by_name[name][0]) for name in sorted(names) if name in by_name]
@@ -91,7 +91,7 @@ def listed_images(images: dict[str, Blob], listed: dict[str, list[str]]) -> dict
 
 
 def class_folders(images: dict[str, Blob], where: str) -> dict[str, list[Item]]:
-    """The images in folders named after WordNet numbers, in the order of the number in their file names."""
+    """The images in folders named after WordNet numbers, ordered by the number in their file names."""
     found: dict[str, list[Item]] = {name: [] for name in class_names()}
     for name, blob in images.items():
         if (match := CLASS_FOLDER.search(name)) and match[1] in found:
@@ -106,13 +106,13 @@ def class_folders(images: dict[str, Blob], where: str) -> dict[str, list[Item]]:
 
 
 def number_of(item: Item) -> tuple[int, str]:
-    """The number at the end of an image's name, which orders ImageNet's images; the name itself where there is none."""
+    """The number at the end of an image's name, which orders ImageNet's images; the name itself if there is none."""
     match = NUMBER.search(item.name)
     return int(match[1]) if match else -1, item.name
 
 
 def pick(folders: dict[str, list[Item]], listed: dict[str, list[str]], where: str) -> dict[str, list[Item]]:
-    """The 600 listed images of each class: all of a folder that has just these, else those that the lists count."""
+    """The 600 images of each class: the whole folder if it has no more, else those at the listed positions."""
     picked: dict[str, list[Item]] = {}
     for name, items in folders.items():
         if len(items) <= PER_CLASS:

@@ -1,10 +1,10 @@
 """Omniglot (Lake et al., 2015): 1623 handwritten characters of 50 alphabets, drawn by 20 people each.
 
-As in the paper, drawings are rotated, then resized to 28 x 28, then inverted, so that ink is bright. A character in
-four rotations makes four classes. The same archives give two data sets that differ only in how they are resized:
+As in the paper, drawings are rotated, then resized to 28 x 28, then inverted, so that ink is bright. The four rotations
+of a character are four classes. The same archives give two data sets that differ only in how they are resized:
 `omniglot` is antialiased, and `omniglot-nearest` has the pixels of the authors' code. That code resizes the 1-bit
-image, which Pillow does by nearest neighbour whatever filter is asked for, so every pixel is 0 or 255. (The code also
-transposes every image. Because all four quarter turns are classes, this mirrors the whole data set; we do not do it.)
+image, for which Pillow ignores the filter and uses nearest neighbour, so every pixel is 0 or 255. (The code also
+transposes every image. Because all four rotations are classes, this mirrors the whole data set; we do not do it.)
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def characters(split: str, part: str) -> list[str]:
 
 
 def vinyals_classes(*parts: str) -> list[Class]:
-    """The classes of some parts of the Vinyals split, or of all, the rotations of a character together."""
+    """The classes of some or all parts of the Vinyals split, with the rotations of a character next to each other."""
     return [(c, turns) for part in parts or PARTS for c in characters("vinyals", part) for turns in range(4)]
 
 

@@ -1,4 +1,4 @@
-"""What a source is: where its files come from, how they are read, and what they contain."""
+"""What defines a source: where its files come from, how they are read, and what they contain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from handful.data.store import Scheme
 from handful.errors import DataError
 
 Pixels = Callable[[], Iterator[np.ndarray]]
-"""Chunks (k, height, width, channels) of all images, class by class."""
+"""Yields chunks (k, height, width, channels) of all images, class by class."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A data set whose files are complete but not decoded yet; splits are runs of class numbers."""
+    """A data set whose files are complete but not decoded yet; splits are ranges of class numbers."""
 
     classes: tuple[str, ...]
     counts: tuple[int, ...]
@@ -33,7 +33,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark that handful knows: where it comes from, and how to find its images in what a user has."""
+    """A known benchmark: where it comes from, and how to find its images in the user's files."""
 
     name: str
     title: str
@@ -42,13 +42,13 @@ class Source:
     read: Callable[[Sequence[Tree]], Contents]
     remotes: tuple[Remote, ...] = ()
     archives: tuple[str, ...] = ()
-    """Names of archives that are opened if they are in the folder that the user gives."""
+    """Names of archives that are opened if they are in the user's folder."""
     companions: tuple[str, ...] = ()
-    """Names of other sources that are read from the same files, and are added together with this one."""
+    """Names of other sources that are read from the same files and added together with this one."""
 
 
 def decoded(items: Sequence[Item], decoding: Decoding) -> Pixels:
-    """All images in order, decoded on all cores on demand."""
+    """All images in order, decoded lazily on all cores."""
     return lambda: decode_all(items, decoding)
 
 
@@ -58,7 +58,7 @@ def joined(trees: Sequence[Tree]) -> str:
 
 
 def expect_counts(found: Mapping[str, int], wanted: Mapping[str, int], where: str, title: str) -> None:
-    """Refuse a data set in which a class is missing or has the wrong number of images."""
+    """Raise if a class is missing or has the wrong number of images."""
     missing = [name for name in wanted if not found.get(name)]
     if missing:
         raise DataError(

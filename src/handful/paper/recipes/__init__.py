@@ -1,4 +1,4 @@
-"""The recipes that have a name, DATA/METHOD-WIDTH/VARIANT: every experiment of the paper, and what goes beyond it."""
+"""The named recipes, DATA/METHOD-WIDTH/VARIANT: every experiment of the paper, and what goes beyond it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NAMED: dict[str, NamedRecipe] = dict(
 
 
 def named_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
+    """The recipe with this name; the error for an unknown name suggests similar ones."""
     if name not in NAMED:
         near = [known for known in NAMED if name in known] or list(NAMED)
         raise InvalidOptionError(
-            f"There is no recipe '{name}'. Near it: {', '.join(near[:4])}. `handful recipes` lists all {len(NAMED)}."
+            f"There is no recipe '{name}'. Similar: {', '.join(near[:4])}. `handful recipes` lists all {len(NAMED)}."
         )
     return NAMED[name].recipe

@@ -2,10 +2,10 @@
 
 `authors` trains a method as its own authors' released code does: a model for each number of shots, with its network,
 ways, rates and schedule, and with the batch norm of that code, which makes MAML and RelationNet transductive. `paper`
-trains it by the policy that the text gives for R2-D2, as far as the method allows: one model for all shots, S images
-per episode, the same schedule, inductive. `modern` adds to a method's own recipe the start that lets it learn sooner. A
-starred row of table 1 is the paper's wide net with dropout. On CIFAR-FS, which is newer than the methods, they keep
-their settings for miniImageNet.
+trains it with the text's policy for R2-D2, as far as the method allows: one model for all shots, S images per episode,
+the same schedule, inductive. `modern` adds to a method's own recipe an initialisation that learns sooner. A starred row
+of table 1 is the paper's wide net with dropout. On CIFAR-FS, which is newer than the methods, they keep their settings
+for miniImageNet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from handful.paper.recipes.own import sources as ours_sources
 
 Sources = dict[str, str]
 Label = Literal["32C", "64C", "net", "wide"]
-"""How a recipe's name calls the network: by its filters, as the method's own where they differ, or the paper's."""
+"""The network in a recipe's name: by its filters, `net` for the method's own if they differ, or `wide`."""
 
 _STARRED: Sources = {
     "width": f"{TEXT}: the capacity of starred baselines matches R2-D2's",
@@ -51,14 +51,14 @@ class Method:
     own: Callable[[str, int, int], tuple[Recipe, Sources]]
     networks: Mapping[Label, Network]
     fixed_way: bool = False
-    """Whether it has outputs for one number of ways only, which must then be the test's."""
+    """Whether it only works with one number of ways, which must then be that of the test."""
     policy: Mapping[str, Option] = field(default_factory=dict)
-    """Options for the paper's policy: what closes a leak of the original, or lets one model serve all shots."""
+    """Options for the paper's policy: those that close a leak of the original, or let one model serve all shots."""
     policy_sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def _protonet(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
-    """Snell et al. 2017; in two-way problems with what the text changes."""
+    """Snell et al. 2017; with the text's changes in two-way problems."""
     code, paper = "code of Snell et al., scripts/train/few_shot/run_train.py", "paper of Snell et al., section 3"
     omniglot, two_way = data == "omniglot", way == 2
     ways = 60 if omniglot else 2 if two_way else {1: 30, 5: 20}[shot]
@@ -93,9 +93,9 @@ _MAML_CLIP = 10.0
 
 
 def _maml(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
-    """Finn et al. 2017: by appendix A.1 of the paper, and by the released code where the two differ or it says more.
+    """Finn et al. 2017: from appendix A.1 of the paper, and from the released code if they differ or it says more.
 
-    The code sums the losses of all queries and divides by K; ours is their mean, so its limit for each entry of the
+    The code sums the losses of all queries and divides by K; ours is their mean, so the limit for each entry of the
     gradient shrinks by K / (N Q). Adam's steps are the same for both.
     """
     code, paper = "code of Finn et al., ", "paper of Finn et al., appendix A.1"
@@ -136,7 +136,7 @@ def _maml(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
 
 
 def _relation(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
-    """Sung et al. 2018, by the script for miniImageNet."""
+    """Sung et al. 2018, from the script for miniImageNet."""
     code = f"code of Sung et al., miniimagenet/miniimagenet_train_{'one' if shot == 1 else 'few'}_shot.py"
     plan = Plan(episodes=500_000, rate=1e-3, decay_every=100_000, clip=0.5, validate_every=5_000, patience=0)
     options: dict[str, Option] = {
@@ -169,11 +169,11 @@ _GNN_RUNS = {
     ("omniglot", 20, 1): (100, 80_000),
     ("omniglot", 20, 5): (100, 80_000),
 }
-"""Graphs per update and updates, by README.md of their code; its 20-way 5-shot run is not given."""
+"""Graphs per update and number of updates, from README.md of their code, which has no 20-way 5-shot run."""
 
 
 def _gnn(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
-    """Garcia and Bruna 2018. An episode of theirs asks one query and ours one per class, so there are fewer of ours."""
+    """Garcia and Bruna 2018. Their episodes have one query and ours have one per class, so ours are fewer."""
     code, readme = "code of Garcia and Bruna, main.py", "code of Garcia and Bruna, README.md"
     omniglot = data == "omniglot"
     kind = "omniglot" if omniglot else "mini"
@@ -246,14 +246,14 @@ METHODS = {
 
 
 def own_width(method: str, data: str) -> Label:
-    """What the name of a recipe calls the method's own network."""
+    """The label of the method's own network in the name of a recipe."""
     if method == "gnn":
         return "net"
     return "32C" if method == "maml" and data == "mini-imagenet" else "64C"
 
 
 def _on_network(recipe: Recipe, sources: Sources, method: str, label: Label) -> tuple[Recipe, Sources]:
-    """With the network of that label; the wide one comes with dropout and with both blocks' features."""
+    """The recipe with the network of this label; the wide one has dropout and the features of both blocks."""
     width = METHODS[method].networks[label]
     if label != "wide":
         widened = {"width": f"{TEXT}: 64 filters, which become 32 for miniImageNet"} if label == "64C" else {}
@@ -284,7 +284,7 @@ def original(method: str, data: str, way: int, shot: int, label: Label) -> Named
 
 
 def reran(method: str, data: str, label: Label, *, two_way: bool = False) -> NamedRecipe:
-    """A baseline trained as the text trains R2-D2, but on its own network and, where it must be, five-way."""
+    """A baseline trained as the text trains R2-D2, but with its own network and, if necessary, five-way."""
     spec = METHODS[method]
     base = binary(data, "r2d2", "paper") if two_way else multiclass(data, "64C", "paper")
     own, own_sources = spec.own(data, 2 if two_way else 5, 1)
@@ -342,7 +342,7 @@ def _variants(method: str, data: str, label: Label, *, two_way: bool) -> dict[st
 
 
 def _inductive(data: str, way: int) -> dict[str, NamedRecipe]:
-    """RelationNet as its authors train it, tested with running averages: the row beside its transductive one."""
+    """RelationNet as its authors train it, but tested with running averages, for the inductive row."""
     found = {}
     for shot in SHOTS:
         entry = original("relation", data, way, shot, "64C")
@@ -373,7 +373,7 @@ def _transfer(data: str) -> dict[str, NamedRecipe]:
 
 
 def _ridge(variant: Variant) -> dict[str, Option]:
-    """What R2-D2's recipe of the variant says of its ridge regression, but for what only meta-learning can learn."""
+    """The ridge regression options of the variant's R2-D2 recipe, except those that only meta-learning can learn."""
     return {name: value for name, value in LITERAL.items() if name != "learn_lam"} if variant == "paper" else {}
 
 

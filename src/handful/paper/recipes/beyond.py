@@ -1,10 +1,10 @@
-"""Recipes beyond the paper: its networks with today's training, every learner in ten minutes, and MetaOptNet's.
+"""Recipes beyond the paper: its networks with modern training, every learner in ten minutes, and MetaOptNet's.
 
 Nothing here was chosen on test classes. `modern` changes the training of the 64C net on the same data: cosine schedule,
-augmentation, averaged weights, Adam with one episode per step, and on CIFAR-FS a second loss over all training classes.
-`modern-sgd` follows Lee et al. (2019): Nesterov momentum, weight decay, several episodes per step. `quick` trains each
-learner on 5-way 1-shot problems of Omniglot with the 32C net in ten minutes of two cores, at rates chosen on validation
-classes in runs of a minute. `metaoptnet` has the ResNet-12 of Lee et al.
+augmentation, averaged weights, Adam with one episode per step, and on CIFAR-FS an auxiliary loss over all training
+classes. `modern-sgd` follows Lee et al. (2019): Nesterov momentum, weight decay, several episodes per step. `quick`
+trains each learner on 5-way 1-shot problems of Omniglot with the 32C net in ten minutes on two cores, with rates chosen
+on validation classes in runs of a minute. `metaoptnet` has the ResNet-12 of Lee et al.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _meta_opt_net() -> dict[str, Recipe]:
         rate=0.1,
         schedule="cosine",
         weight_decay=5e-4,
-        label_smoothing=0.125,  # 0.9 for the true class and 0.025 for each other, as theirs of 0.1
+        label_smoothing=0.125,  # 0.9 for the true class and 0.025 for each other one, like their 0.1
         episodes_per_step=8,
         statistics="step",
         validate_every=8_000,

@@ -1,7 +1,7 @@
 """Methods whose numbers the paper quotes rather than reruns, trained as their own authors train them.
 
-Matching networks, Siamese networks, Meta-LSTM and SNAIL have rows in tables 1 and 2; ANIL has none. Where a paper gives
-no value and no code was released, another team's published rerun stands in, or a choice of ours with its reason.
+Matching networks, Siamese networks, Meta-LSTM and SNAIL have rows in tables 1 and 2; ANIL has none. If a paper gives
+no value and no code was released, we use another team's published rerun, or our own choice with its reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from handful.paper.recipes.own import NamedRecipe, as_resized_by_the_authors, ci
 
 SHOTS = (1, 5)
 WAYS = (5, 20)
-"""Of Omniglot's problems."""
+"""Numbers of ways of Omniglot's problems."""
 
 COMMON: dict[str, str] = {
     "data": "text, section 4.1 (classes and splits); Omniglot's 1-bit images resized by nearest neighbour, as released "
@@ -30,13 +30,13 @@ COMMON: dict[str, str] = {
     "plan.validate_every": "our choice: often enough to choose a checkpoint, seldom enough to cost little",
     "plan.patience": "our choice: the original stops at its last iteration, not when a score stalls",
 }
-"""What holds for every original, unless its own sources say more."""
+"""Sources for every original, unless it has its own."""
 
 
 def single_shot(
     learner: str, data: str, way: int, shot: int, query: int, width: Network, plan: Plan, options: Mapping[str, Option]
 ) -> Recipe:
-    """A recipe for one number of shots, validated with as many; ways of the test are 5 unless training's are fewer."""
+    """A recipe for one number of shots, also used in validation, with 5 validation ways unless training has fewer."""
     return Recipe(
         data=as_resized_by_the_authors(data),
         width=width,
@@ -55,7 +55,7 @@ def single_shot(
 
 
 def constant_plan(steps: int, per_step: int = 1, rate: float = 1e-3, clip: float = 0.0) -> Plan:
-    """This many updates at one rate, validated every thousand of them."""
+    """A plan with this many updates at a constant rate, validated every thousand updates."""
     return Plan(
         episodes=steps * per_step,
         rate=rate,
@@ -82,7 +82,7 @@ _MATCHING_SOURCES = {
 
 
 def matching(data: str, way: int, shot: int) -> NamedRecipe:
-    """Matching networks: with full context embeddings on miniImageNet, without on Omniglot, as the quoted rows are."""
+    """Matching networks: with full context embeddings on miniImageNet and without on Omniglot, like the quoted rows."""
     if data == "omniglot":
         recipe = single_shot("matching", data, way, shot, 15, "plain-64C", constant_plan(75_000), {"scale": 1.0})
         rate = "our choice: no value is published; that of Snell et al. for the same network"
@@ -128,7 +128,7 @@ def siamese() -> NamedRecipe:
 
 
 def meta_lstm(shot: int) -> NamedRecipe:
-    """Ravi and Larochelle 2017 on miniImageNet, by their released configuration."""
+    """Ravi and Larochelle 2017 on miniImageNet, from their released configuration."""
     config = f"{_RAVI}lstm/train-imagenet-{shot}shot.lua"
     code = "code of Ravi and Larochelle, model/lstm/"
     options: dict[str, Option] = {

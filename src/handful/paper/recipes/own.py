@@ -1,8 +1,8 @@
-"""What the paper fixes for each data set, and its own methods, R2-D2 and LR-D2, with a switch for each open detail.
+"""The paper's settings for each data set, and its own methods, R2-D2 and LR-D2, with a switch for each open detail.
 
-`authors` is what the released code does, with the PyTorch 0.3 that it pins. `paper` is what the text says: lambda is
+`authors` follows the released code, with the PyTorch 0.3 that it pins. `paper` follows the text: lambda is
 learnt and not multiplied by the number of examples, and no column of ones is appended (eq. 5 taken literally). `modern`
-is a base for recipes of our own.
+is the basis of our own recipes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 from handful.meta.config import Option, Plan, Recipe
 
 Variant = Literal["paper", "authors", "modern", "modern-sgd"]
-"""What the text says; what released code does; the best that we know, with Adam or with SGD."""
+"""The paper's text, released code, or the best training that we know, with Adam or with SGD."""
 REPRODUCING: tuple[Variant, ...] = ("paper", "authors")
 """The variants that reproduce the paper; others go beyond it."""
 PICTURES = ("cifar-fs", "mini-imagenet")
@@ -37,7 +37,7 @@ class NamedRecipe:
 
 @dataclass(frozen=True)
 class Setting:
-    """One data set in the paper's hands."""
+    """The paper's settings for one data set."""
 
     way: int
     images_per_class: int
@@ -48,7 +48,7 @@ class Setting:
     """Images per class."""
     table: str
     val_ways: tuple[int, ...] = (5,)
-    """Numbers of classes by which checkpoints are chosen: those of the table's columns."""
+    """Numbers of ways for choosing checkpoints: those of the table's columns."""
 
     @property
     def size(self) -> int:
@@ -62,31 +62,31 @@ SETTINGS = {
     "mini-imagenet": Setting(16, 15, 0.1, 1e-4, 64, 600, "table 1"),
 }
 NEAREST = "-nearest"
-"""What the name of a data set adds when its images were resized by nearest neighbour, as in the authors' code."""
+"""Suffix of a data set whose images were resized by nearest neighbour, as in the authors' code."""
 PLAN = Plan(validate_every=500)
 EPOCH = 100
 """Episodes after which the authors' code validates."""
 BINARY = "-binary"
-"""What the names of two-way experiments add to the name of the data set."""
+"""Suffix of the data set in the names of two-way experiments."""
 
 
 def cited(source: str, fields: str) -> dict[str, str]:
-    """One source for several fields of a recipe, whose names are words of one string."""
+    """One source for several fields of a recipe, whose names are given in one string."""
     return dict.fromkeys(fields.split(), source)
 
 
 def setting_of(data: str) -> Setting:
-    """The paper's choices for a data set, however its images were resized."""
+    """The paper's settings for a data set, whichever way its images were resized."""
     return SETTINGS[data.removesuffix(NEAREST)]
 
 
 def as_resized_by_the_authors(data: str) -> str:
-    """The data set with the pixels of the authors' code, which differ on Omniglot only."""
+    """The data set with the pixels of the authors' code, which only differ on Omniglot."""
     return f"{data}{NEAREST}" if data == "omniglot" else data
 
 
 def plan_of(variant: Variant) -> Plan:
-    """The schedule of section 4.2; the authors' code validates after every epoch, of which the text says nothing."""
+    """The schedule of section 4.2; the authors' code validates after every epoch, which the text does not mention."""
     return replace(PLAN, validate_every=EPOCH) if variant == "authors" else PLAN
 
 
@@ -96,7 +96,7 @@ def binary_plan_of(variant: Variant) -> Plan:
 
 
 LITERAL: dict[str, Option] = {"learn_lam": True, "lam_per_example": False, "intercept": False}
-"""Equation 5 as it is printed."""
+"""Options for equation 5 as printed."""
 
 TEXT = "text, section 4.2"
 CODE = "code of the authors, "
@@ -123,19 +123,19 @@ def multiclass(data: str, width: Width, variant: Variant) -> Recipe:
 
 
 def _head(variant: Variant) -> dict[str, Option]:
-    """What a variant says of ridge regression and its calibration."""
+    """A variant's options for ridge regression and its calibration."""
     if variant == "authors":
         return {"direct_scale": True}
     return LITERAL if variant == "paper" else {}
 
 
 def as_released(recipe: Recipe) -> Recipe:
-    """With the starting point and the validation of the authors' code."""
+    """The recipe with the initialisation and validation of the authors' code."""
     return replace(recipe, norm_start="uniform", val_query=0, val_fresh=True)
 
 
 def logistic(data: str, steps: int, width: Width, variant: Variant) -> Recipe:
-    """LR-D2, one class against the rest, of table 1: ten ways; the text's S = 240 against the code's 200."""
+    """One-vs-rest LR-D2 of table 1: ten ways, with S = 240 in the text and 200 in the code."""
     return replace(
         multiclass(data, width, variant),
         learner="lrd2",
@@ -163,7 +163,7 @@ def binary(data: str, learner: str, variant: Variant, steps: int = 10) -> Recipe
         val_ways=(2,),
         val_query=0,
     )
-    # the released group norm starts at ones, whatever PyTorch's batch norm did
+    # the released group norm starts at ones, unlike batch norm in that version of PyTorch
     return replace(as_released(recipe), norm_start="ones") if variant == "authors" else recipe
 
 
@@ -173,7 +173,7 @@ def sources(recipe: Recipe, variant: Variant) -> Mapping[str, str]:
 
 
 def _common_sources(recipe: Recipe) -> dict[str, str]:
-    """What text and code agree on, and what the text can only be read to mean."""
+    """Sources of values on which text and code agree, or which the text implies."""
     rates = "plan.episodes_per_step plan.optimiser plan.rate plan.schedule plan.decay plan.decay_every plan.patience"
     two_runs = "; a run for each there, one run here" if len(recipe.val_ways) > 1 else ""
     return {
@@ -214,7 +214,7 @@ def _newton_sources() -> dict[str, str]:
 
 
 def _code_sources(recipe: Recipe) -> dict[str, str]:
-    """What only the code says, or what it says in place of the text."""
+    """Sources of values that only the code gives, or that differ from the text."""
     found = {
         "norm_start": "PyTorch 0.3, which environment.yml of the authors' code pins",
         "options.direct_scale": f"{CODE}fewshots/models/adjust.py",
@@ -242,7 +242,7 @@ _TWO_WAY = {"plan.rate": f"{SHELL}, train.learning_rate", "plan.patience": f"{SH
 
 
 def _text_sources(recipe: Recipe) -> dict[str, str]:
-    """What the text says in place of the code, and our choices where it is silent."""
+    """Sources of values from the text, and our choices where it does not say."""
     return {
         "options.learn_lam": TEXT,
         **cited("text, eq. 5", "options.lam_per_example options.intercept"),
@@ -280,7 +280,7 @@ def with_options(**options: Option) -> Callable[[Recipe], Recipe]:
 
 
 def _five_way(recipe: Recipe) -> Recipe:
-    """As many images per episode as before, where a class has enough; validation keeps its size."""
+    """The recipe with five ways and the same number of images per episode, if classes have enough images."""
     wanted, have = recipe.way * recipe.images_per_class // 5, setting_of(recipe.data).images
     shorter = replace(recipe, way=5, images_per_class=min(wanted, have))
     return shorter if wanted <= have else replace(shorter, val_query=have - max(recipe.val_shots))
@@ -302,7 +302,7 @@ SWITCHES: dict[str, Callable[[Recipe], Recipe]] = {
     "one-shot": lambda recipe: replace(recipe, min_shot=1, max_shot=1),
     "slow-decay": lambda recipe: replace(recipe, plan=replace(recipe.plan, decay=0.99)),
 }
-"""Each detail on its own, against the variant `authors`."""
+"""One changed detail each, relative to the variant `authors`."""
 
 
 def ablations() -> dict[str, NamedRecipe]:

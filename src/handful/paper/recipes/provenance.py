@@ -26,7 +26,7 @@ OFF = {
     "plan.clip": "none",
     "plan.clip_value": "none",
 }
-"""Fields that are off, or PyTorch's own, unless a recipe says otherwise; said where a recipe names no source."""
+"""Sources of fields that are off or PyTorch's default, for recipes that do not name a source."""
 SEED = "our choice: --seeds trains others"
 DEFAULT = "our default"
 
@@ -43,7 +43,7 @@ class Value:
 def values_of(entry: NamedRecipe, defaults: Mapping[str, Option]) -> list[Value]:
     """All values of a recipe in the order of its fields, the learner's options after its name.
 
-    `defaults` are the options of the learner that the recipe leaves as they are.
+    `defaults` are the default options of the learner.
     """
     plain = flattened(entry.recipe, defaults)
     return [Value(name, value, source_of(entry, name, value)) for name, value in plain.items()]
@@ -63,7 +63,7 @@ def flattened(recipe: Recipe, defaults: Mapping[str, Option] | None = None) -> d
 
 
 def source_of(entry: NamedRecipe, name: str, value: Any) -> str:
-    """Where a value comes from: what the recipe says, else that it is off, else that it is our default."""
+    """The source of a value: the recipe's own, or the remark that it is off, or that it is our default."""
     if name in entry.sources:
         return entry.sources[name]
     if name == "seed":
@@ -74,7 +74,7 @@ def source_of(entry: NamedRecipe, name: str, value: Any) -> str:
 
 
 _SILENT = {"seed", "episodes", "validate_every", "patience"}
-"""How long and how often: said elsewhere in a report."""
+"""Fields about length and frequency, which a report states elsewhere."""
 _PART_OF = {
     "momentum": "optimiser",
     "decay": "schedule",
@@ -82,13 +82,13 @@ _PART_OF = {
     "average_decay": "average",
     "average_from": "average",
 }
-"""Values that mean something only together with another, which is named."""
+"""Values that only matter together with another one, which is named instead."""
 
 
 def additions(name: str, recipe: Recipe) -> tuple[str, ...]:
-    """In words, every value in which the recipe of this name differs from the authors' of the same row.
+    """A description of every value in which this recipe differs from the authors' recipe of the same row.
 
-    Where the authors have none, the library's defaults stand in for it.
+    If there is no such recipe, it is compared with the library's defaults.
     """
     authors = NAMED.get(f"{name.rpartition('/')[0]}/authors")
     plain = authors.recipe if authors else Recipe()
@@ -109,12 +109,12 @@ def _changes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def _is_used(key: str, values: dict[str, Any]) -> bool:
-    """Whether a value has any effect: the steps of a schedule have none on a cosine."""
+    """Whether a value has any effect; for example, `decay` has none on a cosine schedule."""
     return _PART_OF.get(key) != "schedule" or values["schedule"] == "step"
 
 
 def _said(key: str, value: Any, before: Any) -> str:
-    """One difference in words; a field that has none of its own is named."""
+    """A description of one difference, by default with the name of the field."""
     if key == "options":
         names = [name for name in {**before, **value} if value.get(name) != before.get(name)]
         return ", ".join(f"{name} = {value.get(name, 'default')}" for name in names)

@@ -1,7 +1,7 @@
 """The paper's two figures: base-learner hyper-parameters fixed, learnt or diagonal, and the number of its steps.
 
-The figures' grids are not in the text, so these span the ranges of which it speaks: lambda beyond 0.01, where the
-diagonal prior is said to break down, and alpha from 1e-3 to its best value 10.
+The text does not give the grids of the figures, so these span the ranges that it mentions: lambda beyond 0.01, where
+the diagonal prior is said to break down, and alpha from 1e-3 to its best value 10.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DATA = ("cifar-fs", "omniglot")
 
 
 def hyperparameters() -> dict[str, NamedRecipe]:
-    """R2-D2 over a grid of lambda and of alpha's start, each fixed or learnt, lambda also one per feature."""
+    """R2-D2 over a grid of lambda and of initial alpha, each fixed or learnt, and lambda also one per feature."""
     found: dict[str, NamedRecipe] = {}
     grids = [("lam", value, *kind) for value, kind in product(LAMBDAS, LAM_KINDS.items())]
     grids += [("scale", value, *kind) for value, kind in product(SCALES, SCALE_KINDS.items())]
