@@ -21,26 +21,10 @@ from handful.classifier.heads import LinearMap
 from handful.classifier.shards import INDEX, Block, FeatureShards, write_index, write_shard
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
+from tests.classifier.clients import Here
 
 pytest.importorskip("distributed", reason="Dask is an optional package")
 WAY, WIDTH, ROWS = 5, 12, 20
-
-
-class Here:
-    """What `fit` needs of a Dask client, in this process."""
-
-    def submit(self, function: Any, *arguments: Any, pure: bool, priority: int = 0) -> Here:
-        done = Here()
-        done.value = function(*(each.value if isinstance(each, Here) else each for each in arguments))
-        return done
-
-    def result(self) -> Any:
-        return self.value
-
-    def gather(self, futures: Any) -> None:
-        pass
-
-    value: Any = None
 
 
 @dataclass(frozen=True)

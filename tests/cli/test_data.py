@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from handful.cli.data import bytes_of
 from handful.cli.main import main
+from handful.errors import InvalidOptionError
+from tests.cli.cases import Handful
 from tests.data.pictures import class_folders, png, write_files
 
 
@@ -109,3 +112,18 @@ def test_a_truncated_image_is_one_clear_line(photos: Path, root: Path, capsys: p
     assert main(["data", "add", "kinds", "--from", str(photos)]) == 2
     assert "kind05/broken.png cannot be read as an image" in capsys.readouterr().err
     assert not list(root.glob("*.pack"))
+
+
+def test_the_cache_is_shown_bounded_and_cleared(handful: Handful, folder: Path, tmp_path: Path) -> None:
+    handful("fit", folder, "-o", tmp_path / "a.handful")
+    assert "16 images: 16 features, 16 thumbnails" in handful("cache")[1]
+    assert "at most 2,000 MB" in handful("cache", "--limit", "2GB")[1]
+    handful("forget", tmp_path / "a.handful", "--label", "bar")
+    assert "12 images: 12 features, 12 thumbnails" in handful("cache")[1]
+    assert "0 images: 0 features" in handful("cache", "--clear")[1]
+    assert bytes_of("1.5 kb") == 1500
+    with pytest.raises(InvalidOptionError, match="500MB or 2GB"):
+        bytes_of("much")
+    for size in ("9" * 400, "9" * 20 + "TB"):
+        with pytest.raises(InvalidOptionError, match=r"9999.* disk"):
+            bytes_of(size)

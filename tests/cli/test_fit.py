@@ -1,4 +1,4 @@
-"""Two commands that change one classifier at the same time: both changes are in the file afterwards."""
+"""`handful fit`, `add` and `forget`: what the file holds afterwards, also when two commands change it at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from handful._io import write_atomically
 from handful.classifier import FewShotClassifier
 from handful.cli.fit import updating
-from handful.errors import HandfulError
+from handful.errors import HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
+from tests.cli.cases import Handful
 
 
 def test_who_waited_for_a_file_that_was_replaced_takes_the_new_one(
@@ -100,3 +102,95 @@ def test_simultaneous_commands_lose_no_update(tmp_path: Path) -> None:
     fresh = FewShotClassifier(cache=False).fit([*everything, *images], labels)
     # exact to rounding, whatever the order in which the three came
     np.testing.assert_allclose(clf.predict_proba(images), fresh.predict_proba(images), atol=1e-6)
+
+
+def test_fit_writes_a_classifier_and_says_how_good_it_is(handful: Handful, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.handful"
+    code, out = handful("fit", folder, "-o", target)
+    assert code == 0
+    assert "4 classes, 16 images, embedding characters" in out
+    assert f"Accuracy: {FewShotClassifier.load(target).score_estimate_}" in out
+    assert FewShotClassifier.load(target).score(folder) == 1.0
+    with pytest.raises(InvalidOptionError, match="--force"):
+        handful("fit", folder, "-o", target)
+    assert handful("fit", folder, "-o", target, "--force", "--no-thumbnails", "--lam", "0.5")[0] == 0
+    assert not FewShotClassifier.load(target).has_thumbnails_
+    assert FewShotClassifier.load(target).lam_ == 0.5
+    code, out = handful("fit", folder, "-o", target, "--force", "--embedding", "auto:characters,characters+characters")
+    chosen = FewShotClassifier.load(target).embedding_
+    assert f"embedding {chosen}, chosen from characters,characters+characters\n" in out
+
+
+def test_fit_says_which_images_it_counts_once(handful: Handful, folder: Path, tmp_path: Path) -> None:
+    first = next(iter(sorted((folder / "circle").iterdir())))
+    copy, brighter = folder / "circle" / "zz-copy.png", folder / "circle" / "zz-brighter.png"
+    copy.write_bytes(first.read_bytes())
+    Image.open(first).convert("L").point(lambda grey: min(255, grey + 2)).save(brighter)
+    code, out = handful("fit", folder, "-o", tmp_path / "out.handful")
+    assert code == 0
+    assert f"left out: 1, for example {copy}" in out
+    assert f"for example {first} and {brighter}" in out
+
+
+def test_fit_and_add_go_on_without_bad_images(
+    handful: Handful, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bar" / "bad.png").write_text("not an image")
+    (folder / "bar" / "notes.txt").write_text("a note")
+    target = tmp_path / "out.handful"
+    with pytest.raises(HandfulError, match="--keep-going"):
+        handful("fit", folder, "-o", target)
+    assert not target.exists()
+    code, out = handful("fit", folder, "-o", target, "--keep-going")
+    assert code == 1
+    assert "1 file skipped: .txt is no image format" in out
+    assert "Classes: bar (4), circle (4), cross (4), hook (4)" in out
+    more = write_folder(tmp_path / "more", {"hook": 2}, first=90)
+    (more / "hook" / "bad.png").write_text("not an image")
+    with pytest.raises(HandfulError, match="--keep-going"):
+        handful("add", target, more / "hook", "--label", "hook")
+    code, out = handful("add", target, more / "hook", "--label", "hook", "--keep-going")
+    assert code == 1
+    assert "2 images added, 18 in total" in out
+
+
+def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, folder: Path, tmp_path: Path) -> None:
+    stars = tmp_path / "stars"
+    stars.mkdir()
+    for seed in range(2):
+        drawing("cross", seed).rotate(45, fillcolor=255).save(stars / f"{seed}.png")
+    before = FewShotClassifier.load(file)
+    code, out = handful("add", file, stars, "--label", "star")
+    assert code == 0
+    assert "2 images added, 18 in total" in out
+    assert "New class: star" in out
+    code, out = handful("forget", file, "--images", stars / "0.png")
+    assert "1 image forgotten, 17 left" in out
+    handful("forget", file, "--label", "star")
+    after = FewShotClassifier.load(file)
+    queries = [drawing(shape, 33) for shape in SHAPES]
+    # exact to rounding, through three updates and four files
+    assert abs(after.decision_function(queries) - before.decision_function(queries)).max() < 1e-8
+    more = write_folder(tmp_path / "more", {"bar": 2, "hook": 1}, first=80)
+    assert "3 images added, 19 in total" in handful("add", file, more)[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("add", ["FILE", "missing.png"]),
+        ("add", ["FILE", "missing.png", "--label", "bar"]),
+        ("forget", ["FILE"]),
+        ("forget", ["FILE", "--label", "star"]),
+        ("forget", ["FILE", "--images", "never-seen.png"]),
+        ("inspect", ["missing.handful"]),
+        ("predict", ["missing.handful", "a.png"]),
+    ],
+)
+def test_a_command_that_fails_leaves_the_file_alone(
+    handful: Handful, file: Path, command: str, words: list[str]
+) -> None:
+    content = file.read_bytes()
+    with pytest.raises(HandfulError):
+        handful(command, *(str(file) if word == "FILE" else word for word in words))
+    assert file.read_bytes() == content

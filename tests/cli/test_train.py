@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from handful.cli.main import _parse, main
 from handful.cli.train import Train, parse_options, watched
 from handful.errors import InvalidOptionError
+from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Plan, Recipe
 from handful.meta.train import Progress
 from handful.paper.recipes import named_recipe
+from tests.cli.cases import QUICK, SMALL, run_handful, wait_for
 
 
 def test_a_named_recipe_gives_the_flags_their_defaults() -> None:
@@ -90,3 +98,44 @@ def test_a_log_gets_a_line_a_validation(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == (
         "cifar-fs/r2d2: episode       2  validation 1-shot 25.00%  mean 50.00%  best so far\n"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_resumes_to_the_bits_of_an_uninterrupted_one(tmp_path: Path, sign: signal.Signals) -> None:
+    words = [*QUICK, "--episodes", "60", "--dropout", "0.2", "--save-every", "5"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run_handful("train", "--out", whole, *words)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "handful", "train", "--out", str(broken), *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = broken / "log.jsonl"
+    wait_for(lambda: (broken / "last.safetensors").exists() and len(log.read_text().splitlines()) >= 23, process)
+    os.kill(process.pid, sign)
+    process.wait(timeout=60)
+    assert process.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[sign]
+    assert len(log.read_text().splitlines()) < 60
+    run_handful("train", "--out", broken, "--resume", "--threads", "1")
+    assert not list(broken.glob(".*.tmp")) or sign == signal.SIGKILL
+    first, second = load_file(whole / "last.safetensors"), load_file(broken / "last.safetensors")
+    assert first.keys() == second.keys()
+    assert all(first[name].equal(second[name]) for name in first)
+    assert (whole / "log.jsonl").read_text() == log.read_text()
+    best = "best-mean.safetensors"
+    assert (whole / best).read_bytes() == (broken / best).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_that_diverges_says_where_and_keeps_its_last_good_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = [*SMALL, "--validate-every", "0", "--threads", "1"]
+    run_handful("train", "--out", run, *words, "--episodes", "2")
+    tensors, facts = read_checkpoint(run / "last.safetensors")
+    facts["recipe"]["plan"].update(episodes=20, rate=1e30)
+    write_checkpoint(run / "last.safetensors", tensors, facts)
+    (run / "recipe.json").write_text(json.dumps({"recipe": facts["recipe"]}))
+    good = (run / "last.safetensors").read_bytes()
+    said = run_handful("train", "--out", run, "--resume", check=2).stderr
+    assert re.search(r"at episode [3-9] with learning rate 1e\+30\. The last checkpoint is kept", said)
+    assert (run / "last.safetensors").read_bytes() == good

@@ -182,6 +182,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Ca
         (["table1", "--only", "r3d3"], "No row of table1 contains 'r3d3'"),
         (["table1", "--seeds", "0"], "--seeds must be at least 1"),
         (["table1", "--budget", "-3"], "--budget must not be negative"),
+        (["table1", "--episodes-of", "maml=0"], "maml=0"),
         (["table1", "--episodes-of", "maml"], "--episodes-of takes WORD=N"),
         (["table9"], "table1"),
     ):
@@ -197,3 +198,12 @@ def _code(words: list[str]) -> object:
         return main(words)
     except SystemExit as stop:
         return stop.code
+
+
+def test_recipes_are_listed_by_words_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "cifar-fs", "R2D2-64C", "/authors"]) == 0
+    *lines, count = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("cifar-fs/r2d2-64C") for line in lines)
+    assert count.startswith(f"{len(lines)} of ")
+    assert main(["recipes", "cifar-fs", "r3d3"]) == 2
+    assert "'cifar-fs' and 'r3d3'" in capsys.readouterr().err
