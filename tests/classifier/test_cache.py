@@ -52,6 +52,19 @@ def test_a_locked_cache_is_waited_for_once(tmp_path: Path, folder: Path, monkeyp
             purge(tmp_path, [IMAGE])
 
 
+def test_a_cache_that_is_locked_while_it_is_open_is_given_up(tmp_path: Path) -> None:
+    """Otherwise each of a thousand images would wait for the lock."""
+    with Store(tmp_path) as store:
+        store.add_features(EMBEDDING, {IMAGE: np.ones(3)})
+    with Store(tmp_path, wait=0) as store, closing(sqlite3.connect(tmp_path / FILE)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert store.features(EMBEDDING, IMAGE) is None
+        other.rollback()
+        assert store.features(EMBEDDING, IMAGE) is None
+    with Store(tmp_path) as store:
+        assert store.features(EMBEDDING, IMAGE) is not None
+
+
 @pytest.mark.parametrize("content", [b"", b"1234567", np.full(3, np.nan).tobytes(), "text", 7, None])
 def test_wrong_rows_are_computed_again(tmp_path: Path, folder: Path, content: object) -> None:
     whole = FewShotClassifier(EMBED, cache=tmp_path).fit(folder)
