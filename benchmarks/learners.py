@@ -72,7 +72,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--query", type=int, default=15, help="queries a class")
+    parser.add_argument("--query", type=int, default=15, help="queries per class")
     parser.add_argument("--images", choices=["omniglot", "mini-imagenet"], default="omniglot")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--threads", type=int, default=1)
@@ -122,12 +122,13 @@ def _table(costs: dict[str, Cost], options: argparse.Namespace) -> str:
     lines = [
         "# What every learner costs",
         "",
-        f"One 5-way 1-shot episode with {options.query} queries a class of {size} images, 32C network, learners with "
-        f"the options of their quick recipes: forward and backward in training; at test, adapting to the support and "
-        f"answering all queries. Medians of {options.rounds} rounds in which all take turns; ratios are medians of "
-        f"ratios within a round. The embedding is included everywhere, and is most of it for the closed forms.",
+        f"The time for one 5-way 1-shot episode with {options.query} queries per class and {size} images, with the 32C "
+        f"network and the learners' options from their quick recipes: a forward and backward pass in training; "
+        f"adapting to the support and answering all queries at test time. Times are medians of {options.rounds} "
+        f"rounds in which all learners take turns; ratios are medians of ratios within a round. The embedding is "
+        f"always included, and takes most of the time of the closed forms.",
         "",
-        f"The paper's table 4, with 10 images of 84x84 an episode on another machine, relative to prototypical "
+        f"The paper's table 4, with ten 84x84 images per episode on another machine, gives relative to prototypical "
         f"networks: {_published()}.",
         "",
         f"`{facts['command']}` on {facts['machine']}, {options.clock} clock, torch {torch.__version__}.",

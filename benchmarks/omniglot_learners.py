@@ -135,7 +135,7 @@ def _in_time(recipe: Recipe, benchmark: Benchmark, minutes: float) -> tuple[Reci
 
 
 def _earlier(row: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The test figures of trainings that another one took the place of, each with the reason as far as it is known."""
+    """The test figures of trainings that were replaced by another one, each with the reason if it is known."""
     if row is None:
         return []
     first, test = next(iter(row["test"].items()))
@@ -143,7 +143,7 @@ def _earlier(row: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _retrained(rows: dict[str, Any]) -> str:
-    """Which learners were trained again after a test figure of theirs was seen."""
+    """Which learners were trained again after a test figure had been seen."""
     told = []
     for name, row in rows.items():
         if earlier := row.get("earlier"):
@@ -152,13 +152,13 @@ def _retrained(rows: dict[str, Any]) -> str:
     if not told:
         return "No learner was trained again after its test figure was seen."
     return (
-        f"Trained again after a test figure was seen, {len(told)} of {len(rows)} learners; the last training is shown, "
-        f"which is not always the best: {', '.join(told)}. The other learners were tested once."
+        f"{len(told)} of {len(rows)} learners were trained again after a test figure had been seen; the table shows "
+        f"the last training, which is not always the best: {', '.join(told)}. The other learners were tested once."
     )
 
 
 def _budget(row: dict[str, Any]) -> float:
-    """The minutes that a learner's training was planned for; rows of older files say only how many it took."""
+    """The minutes that a learner's training was planned for; rows of older files only have the minutes it took."""
     return float(row.get("minutes", row["training_minutes"]))
 
 
@@ -186,13 +186,13 @@ def _table(options: argparse.Namespace, rows: dict[str, Any]) -> str:
     head = [
         f"# Every learner on {options.data} in {LIMIT:g} minutes",
         "",
-        f"5-way accuracy in % on classes that training never saw, {options.episodes:,} test episodes of 15 queries a "
-        f"class, with 95% intervals. Four-block network with 32 filters, trained on 5-way or larger 1-shot problems by "
-        f"the recipes `omniglot/NAME-32C/quick` for at most {LIMIT:g} minutes. One training seed "
-        f"({options.seed}); 5-shot figures are of the same models.",
+        f"5-way accuracy in % on unseen classes, over {options.episodes:,} test episodes with 15 queries per class, "
+        f"with 95% intervals. The network has four blocks of 32 filters and was trained on 1-shot problems with 5 or "
+        f"more ways, with the recipes `omniglot/NAME-32C/quick`, for at most {LIMIT:g} minutes. There is one training "
+        f"seed ({options.seed}); the 5-shot figures are from the same models.",
         "",
         f"Made by `python -m benchmarks.omniglot_learners` on {facts['machine']}, torch {torch.__version__}, handful "
-        f"{__version__}; the JSON file beside this one holds the command that repeats each training.",
+        f"{__version__}; the JSON file next to this one has the command that repeats each training.",
         "",
         _retrained(rows),
         "",

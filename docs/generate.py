@@ -51,7 +51,7 @@ def write_gallery(results: Path, copies: Path, page: Path) -> None:
     hidden = sorted(path.relative_to(copies.parent).with_suffix("") for path in copies.rglob("*.md"))
     tree = "\n".join(["```{toctree}", ":hidden:", "", *map(str, hidden), "```"])
     opening = (
-        "# Results\n\nEvery table and figure that we measured, beside the published numbers where there are any. "
+        "# Results\n\nEvery table and figure that we measured, next to the published numbers if there are any. "
         "Each report names its command, seed and machine; `handful reproduce verify results/` recomputes those of the "
         "paper.\n"
     )

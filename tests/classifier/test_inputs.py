@@ -37,7 +37,7 @@ def test_every_skipped_file_is_counted_with_its_reason(folder: Path) -> None:
     found = labelled_pictures(folder, None)
     assert len(found.pictures) == 5
     assert {reason: len(files) for reason, files in found.skipped.items()} == {
-        ".txt is no image format": 3,
+        ".txt is not an image format": 3,
         "no extension": 1,
         "hidden": 1,
         "a broken link, a pipe or a device": 1,

@@ -143,7 +143,7 @@ def test_fit_and_add_go_on_without_bad_images(
     assert not target.exists()
     code, out = handful("fit", folder, "-o", target, "--keep-going")
     assert code == 1
-    assert "1 file skipped: .txt is no image format" in out
+    assert "1 file skipped: .txt is not an image format" in out
     assert "Classes: bar (4), circle (4), cross (4), hook (4)" in out
     more = write_folder(tmp_path / "more", {"hook": 2}, first=90)
     (more / "hook" / "bad.png").write_text("not an image")

@@ -174,7 +174,7 @@ def test_a_folder_is_watched(
     monkeypatch.setattr(predicting.time, "sleep", sleep)
     code, out = handful("predict", file, "--watch", drop, "--copy-to", drop / "done")
     assert code == 0
-    assert said == f"Watching {drop} for images; Ctrl-C ends it\n"
+    assert f"Watching {drop} " in said
     assert [Path(line.split("\t")[0]).name for line in out.splitlines()] == ["60.png", "61.png", "late.png"]
 
 

@@ -201,7 +201,7 @@ def test_escape_sequences_of_labels_and_files_never_reach_standard_error(
     captured = capsys.readouterr()
     assert "\x1b" not in captured.err + captured.out
     assert "6 images" in captured.err or "7 images" in captured.err
-    assert (captured.err + captured.out).count("1 file skipped: .txt is no image format") == 2
+    assert (captured.err + captured.out).count("1 file skipped: .txt is not an image format") == 2
 
 
 # ------------------------------------------------------------------------------------------------------------- options

@@ -47,7 +47,7 @@ def test_pixels_bytes_and_counts_are_bounded_in_all() -> None:
     assert len(checked([("a", GOOD)] * 2, limits)) == 2
     with pytest.raises(TooLargeError, match="at most 2 images"):
         checked([("a", GOOD)] * 3, limits)
-    with pytest.raises(TooLargeError, match="pixels together"):
+    with pytest.raises(TooLargeError, match="pixels in total"):
         checked([("a", GOOD)] * 4, replace(limits, images=9))
     with pytest.raises(TooLargeError, match="bytes"):
         checked([("a", GOOD + b"x")], limits)

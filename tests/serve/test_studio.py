@@ -237,7 +237,7 @@ def test_a_folder_and_then_its_file_become_projects(shelf: Shelf, tmp_path: Path
     until(lambda: "import" not in again.project.facts)
     taken = settled(again)
     assert taken["estimate"]["accuracy"] == pytest.approx(state["estimate"]["accuracy"])
-    with pytest.raises(InvalidOptionError, match="holds their features and not the images"):
+    with pytest.raises(InvalidOptionError, match="features but not the images"):
         again.choose_embedding("characters")
     again.add_image(drawing("ring", 30), "new.png", "ring")
     assert len(settled(again)["items"]) == 7

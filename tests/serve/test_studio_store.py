@@ -89,7 +89,7 @@ def test_a_newer_format_is_refused(project: Project, tmp_path: Path) -> None:
     project.close()
     with sqlite3.connect(tmp_path / "one" / "project.sqlite") as connection:
         connection.execute("UPDATE facts SET value = '99' WHERE key = 'format'")
-    with pytest.raises(NewerFormatError, match="update handful"):
+    with pytest.raises(NewerFormatError, match="Update handful"):
         Project(tmp_path / "one")
 
 

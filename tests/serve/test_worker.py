@@ -100,7 +100,7 @@ def test_a_large_request_is_split_into_batches_and_stays_in_order() -> None:
 def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     async def scene(worker: Worker, network: Network) -> None:
         with worker.admit(6):
-            with pytest.raises(BusyError, match="6 images are waiting") as refused, worker.admit(3):
+            with pytest.raises(BusyError, match="6 images") as refused, worker.admit(3):
                 pass
             assert refused.value.retry_after >= 1
             with worker.admit(2):

@@ -1,4 +1,4 @@
-"""A classifier for people with a handful of images: exact fits, exact updates, exact leave-one-out, no training run."""
+"""A classifier for a handful of images: exact fits, exact updates and exact leave-one-out, without a training run."""
 
 from handful.classifier.classifier import FewShotClassifier
 from handful.classifier.embedder import ImageEmbedding

@@ -1,4 +1,4 @@
-"""What a classifier says, as plain frozen values with one JSON form for Python, the command line and HTTP."""
+"""Results of a classifier as frozen values with one JSON form for Python, the command line and HTTP."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DIGITS = 6
 
 
 class Plain:
-    """A frozen dataclass of plain values that turns into JSON field by field."""
+    """Base of frozen dataclasses of plain values that can be converted to JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """Only dictionaries, lists, text, numbers, booleans and None; a number that is not finite becomes None."""
+        """Only dictionaries, lists, text, numbers, booleans and None; numbers that are not finite become None."""
         return {field.name: _json(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ def _json(value: Any) -> Any:
 
 
 def plain(label: Any) -> Any:
-    """A label as Python's own type."""
+    """A label as a built-in Python type."""
     return label.item() if isinstance(label, np.generic) else label
 
 
@@ -62,7 +62,7 @@ class Neighbour(Plain):
     name: str
     label: Any
     similarity: float
-    """Cosine of the angle between query and example, seen from the mean of all examples."""
+    """Cosine of the angle between query and example, with the mean of all examples as the origin."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,17 @@ class Answer(Plain):
     """The answer to one query, by one version of a classifier."""
 
     image: str
-    """The path or the number under which the query was given; empty for features."""
+    """The path or number of the query; empty for features."""
     label: Any
     """The most probable class, or None if the query was rejected as unknown."""
     probability: float
-    """Of the most probable class, whether rejected or not."""
+    """Probability of the most probable class, whether the query was rejected or not."""
     top: tuple[Choice, ...]
     """The most probable classes, most probable first."""
     unknown_score: float
     """How much the query looks like none of the classes."""
     rejected: bool
-    """Whether `unknown_score` is above the threshold that was asked for."""
+    """Whether `unknown_score` is above the requested threshold."""
     nearest: tuple[Neighbour, ...]
     """The most similar examples, most similar first."""
     version: int
@@ -97,19 +97,19 @@ class Example(Plain):
     index: int
     """Position in the order of learning; it changes when earlier examples are forgotten."""
     digest: str
-    """SHA-256 of the image file, or of the features if those were given: it stays the same."""
+    """SHA-256 of the image file, or of the features if those were given; it never changes."""
     name: str
     label: Any
 
 
 @dataclass(frozen=True)
 class Learnt(Plain):
-    """What the last `fit` or `partial_fit` took in."""
+    """What the last `fit` or `partial_fit` learnt."""
 
     added: int
     """Examples that were new."""
     repeated: tuple[str, ...] = ()
-    """Names of the images that were already known in the same class, so that they changed nothing."""
+    """Names of the images that were already known in the same class and changed nothing."""
 
     def __str__(self) -> str:
         if not self.repeated:
@@ -128,29 +128,29 @@ def _classes(count: int) -> str:
 
 @dataclass(frozen=True)
 class ClassEstimate(Plain):
-    """How well one class is recognised, by leave-one-out."""
+    """How well one class is recognised, according to leave-one-out."""
 
     label: Any
     images: int
     tested: int
-    """Images that could be held out: none if it is the only one of its class, near duplicates counted as one."""
+    """Images that could be held out: none if the class has only one; near duplicates count as one."""
     right: float
-    """Of those, how many were recognised; a tie counts as chance."""
+    """How many of those were recognised; a tie among k classes counts as 1 / k."""
     low: float
-    """Lower end of the 95% interval of the share of new images of this class that will be recognised."""
+    """Lower end of the 95% interval for the share of new images of this class that will be recognised."""
     high: float
     """Upper end of that interval."""
 
 
 @dataclass(frozen=True)
 class Confusion(Plain):
-    """A pair of classes that leave-one-out takes for each other."""
+    """A pair of classes that leave-one-out confuses."""
 
     label: Any
     taken_for: Any
     count: int
     share: float
-    """Of the examples of `label` that can be held out."""
+    """Share of the examples of `label` that can be held out."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Doubtful(Plain):
     label: Any
     looks_like: Any
     probability: float
-    """That the label is wrong."""
+    """Probability that the label is wrong."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class DuplicateGroup(Plain):
 
 @dataclass(frozen=True)
 class Need(Plain):
-    """A class that more images would help most."""
+    """A class that needs more images."""
 
     label: Any
     images: int
@@ -188,13 +188,13 @@ class Need(Plain):
 class ScoreEstimate(Plain):
     """Accuracy on new images, all classes equally frequent, estimated by holding out examples, with its 95% interval.
 
-    An example that is the only one of its class cannot be held out. For classes of that kind the accuracy is inferred
-    from the others, at a width of the interval that is honest about it; `untested` counts them.
+    The only example of a class cannot be held out. The accuracy of such classes is inferred from the others, and the
+    interval is wider to reflect that; `untested` counts them.
     """
 
     accuracy: float
     low: float
-    """Lower end of the interval of the accuracy on any number of new images."""
+    """Lower end of the interval for the accuracy on arbitrarily many new images."""
     high: float
     """Upper end of that interval."""
     examples: int
@@ -202,14 +202,14 @@ class ScoreEstimate(Plain):
     exact: bool = True
     """True if it equals refitting without each example, False if it is a one-step approximation."""
     untested: int = 0
-    """Classes of which nothing could be held out."""
+    """Number of classes in which nothing could be held out."""
     weight: float = 0.0
-    """The number of independent tests that would say as much."""
+    """The equivalent number of independent tests."""
 
     def interval(self, new_images: int) -> tuple[float, float]:
-        """The 95% interval of the accuracy on a test set of `new_images`: wider, because that set is a sample too.
+        """The 95% interval for the accuracy on a test set of `new_images`; wider, because that set is a sample too.
 
-        It is the beta-binomial prediction. Compare the accuracy on your own test set with it.
+        It is a beta-binomial prediction. Compare the accuracy on your own test set with it.
         """
         if new_images < 1:
             raise InvalidOptionError(f"new_images must be at least 1, but got {new_images}.")
@@ -236,22 +236,22 @@ class ScoreEstimate(Plain):
 
 @dataclass(frozen=True)
 class Estimate(Plain):
-    """Everything that holding out the examples says about a classifier."""
+    """Everything that can be learnt about a classifier by holding out its examples."""
 
     score: ScoreEstimate
     classes: tuple[ClassEstimate, ...]
     """In the order of `classes_`."""
     confusion: tuple[tuple[int, ...], ...]
-    """Held-out examples by their label (rows) and by the class that they were taken for (columns)."""
+    """Numbers of held-out examples by label (rows) and predicted class (columns)."""
     confusions: tuple[Confusion, ...]
-    """Pairs of classes, the most frequently confused first."""
+    """Pairs of classes, most frequently confused first."""
     doubtful: tuple[Doubtful, ...]
-    """Labels that are probably wrong, the most probably wrong first."""
+    """Labels that are probably wrong, most probable first."""
     duplicates: tuple[DuplicateGroup, ...]
     needs: tuple[Need, ...]
-    """Classes that more images would help, the neediest first."""
+    """Classes that need more images, most urgent first."""
     version: int
-    """The version of the classifier that this is about."""
+    """The version of the classifier that this describes."""
 
 
 def estimate_score(right: NDArray[np.bool_]) -> ScoreEstimate:

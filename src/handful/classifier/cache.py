@@ -1,7 +1,7 @@
 """A cache of features on disk, by content: an image that was embedded once is not embedded again.
 
-Everything in it can be computed again. So a damaged file is deleted, a locked or read-only one is skipped, and the
-entries that were not used for longest make room when it is full. What is deleted is overwritten with zeros.
+Everything in it can be recomputed. So a damaged file is deleted, a locked or read-only one is skipped, and the least
+recently used entries are deleted when it is full. Deleted entries are overwritten with zeros.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from handful.errors import DataError, InvalidOptionError
 
 FILE = "features.sqlite"
 FORMER = "embeddings.sqlite"
-"""The cache of handful 0.1, which kept a thumbnail of every image: deleted when it is met."""
+"""The cache of handful 0.1, which kept a thumbnail of every image; it is deleted if found."""
 LIMIT = 1_000_000_000
-"""Bytes that the cache may take, until `handful cache --limit` says otherwise."""
+"""Default size limit of the cache in bytes; `handful cache --limit` changes it."""
 WAIT, PATIENCE = 0.5, 10.0
-"""Seconds to wait for a lock: where the cache only saves time, and where something must be deleted."""
+"""Seconds to wait for a lock: if the cache only saves time, and if something must be deleted."""
 _SCHEMA = (
     "PRAGMA secure_delete = ON",
-    "PRAGMA journal_mode = MEMORY",  # no second file that keeps what was deleted
+    "PRAGMA journal_mode = MEMORY",  # no journal file that would keep deleted data
     "PRAGMA synchronous = OFF",
     "CREATE TABLE IF NOT EXISTS entries (image BLOB, embedding BLOB, content BLOB NOT NULL, digest BLOB NOT NULL, "
     "day INTEGER NOT NULL, PRIMARY KEY (image, embedding))",
     "CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
 )
 _THUMBNAIL = b""
-"""In the place of the embedding: the entry is the image's thumbnail."""
+"""Used in place of an embedding's digest for entries that are thumbnails."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Usage:
 
 
 class Store:
-    """One SQLite file, open until `close`: several processes may use it at once; a write happens whole or not at all.
+    """One SQLite file, open until `close`; several processes may use it at once, and writes are atomic.
 
-    After the first failure it does nothing more, so that a lock is waited for once.
+    After the first failure it does nothing more, so it waits for a lock only once.
     """
 
     def __init__(self, folder: Path, wait: float = WAIT) -> None:
@@ -79,7 +79,7 @@ class Store:
             self._connection.close()
 
     def features(self, embedding: str, image: str) -> Matrix | None:
-        """The features of an image, by the digests of embedding and image."""
+        """The features of an image, by the digests of the embedding and the image."""
         content = self._read(bytes.fromhex(image), bytes.fromhex(embedding))
         if content is None or not content or len(content) % 8:
             return None
@@ -87,20 +87,20 @@ class Store:
         return row if bool(np.isfinite(row).all()) else None
 
     def add_features(self, embedding: str, rows: Mapping[str, Matrix]) -> None:
-        """Remember the features of images, at the next `flush`."""
+        """Store the features of images at the next `flush`."""
         for image, row in rows.items():
             self._add(bytes.fromhex(image), bytes.fromhex(embedding), row.astype("<f8").tobytes())
 
     def thumbnail(self, image: str) -> bytes | None:
-        """The small picture of an image."""
+        """The thumbnail of an image."""
         return self._read(bytes.fromhex(image), _THUMBNAIL)
 
     def add_thumbnail(self, image: str, jpeg: bytes) -> None:
-        """Remember a small picture, at the next `flush`."""
+        """Store a thumbnail at the next `flush`."""
         self._add(bytes.fromhex(image), _THUMBNAIL, jpeg)
 
     def flush(self) -> None:
-        """Write what was added, and make room if there is too much."""
+        """Write what was added, and delete old entries if the cache is too large."""
         added, used = self._pending, self._used
         self._pending, self._used = [], []
         if not (added or used):
@@ -133,7 +133,7 @@ class Store:
             return action(self._connection)
         except sqlite3.OperationalError:
             self._give_up()  # locked by another process, or in a folder that cannot be written
-        except (sqlite3.DatabaseError, UnicodeError):  # sqlite3 cannot even say what is wrong with some damage
+        except (sqlite3.DatabaseError, UnicodeError):  # for some kinds of damage sqlite3 raises other errors
             self._give_up()
             _delete(self._path)
         return None
@@ -145,7 +145,7 @@ class Store:
 
 
 def purge(folder: Path | None, images: Iterable[str]) -> None:
-    """Delete all entries of images, by their digests, or say why that cannot be done."""
+    """Delete all entries of images, by their digests; raises if that is not possible."""
     keys = [(bytes.fromhex(image),) for image in images if image]
     if folder is None or not keys:
         return
@@ -165,7 +165,7 @@ def clear(folder: Path) -> None:
 
 
 def set_limit(folder: Path, limit: int) -> None:
-    """Bound the cache, now and from here on."""
+    """Set the size limit of the cache, and apply it now."""
     if limit < 0:
         raise InvalidOptionError(f"The limit of the cache cannot be negative, but got {limit} bytes.")
 
@@ -192,17 +192,17 @@ def usage(folder: Path) -> Usage:
 
 
 def cache_folder(cache: bool | str | Path) -> Path | None:
-    """The folder of the cache that a user asked for: True for the usual one, False for none."""
+    """The folder for the `cache` argument: True means the default folder, False none."""
     if isinstance(cache, bool):
         try:
             return data_root() if cache else None
-        except DataError:  # no home folder: nothing is remembered
+        except DataError:  # without a home folder nothing is cached
             return None
     return expanded(cache)
 
 
 def _opened(path: Path, wait: float) -> sqlite3.Connection | None:
-    """The database, created if need be; None if it is locked or cannot be written."""
+    """The database, created if necessary; None if it is locked or not writable."""
     for _ in range(2):  # the second time after a damaged file was deleted
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ def _opened(path: Path, wait: float) -> sqlite3.Connection | None:
 
 
 def _change(folder: Path, action: Callable[[sqlite3.Connection], None], create: bool = False) -> None:
-    """Do what must not fail silently: wait longer for the lock, and raise if that does not help."""
+    """Make a change that must not fail silently: wait longer for the lock, and raise if that does not help."""
     path = folder / FILE
     if not (create or path.is_file()):
         return
@@ -246,7 +246,7 @@ def _change(folder: Path, action: Callable[[sqlite3.Connection], None], create: 
 
 
 def _make_room(connection: sqlite3.Connection) -> None:
-    """Delete the entries that were not used for longest, a tenth at a time, until the rest fits."""
+    """Delete the least recently used entries, a tenth at a time, until the rest fits."""
     limit = _limit(connection)
     while _size(connection) > limit:
         (count,) = connection.execute("SELECT count(*) FROM entries").fetchone()

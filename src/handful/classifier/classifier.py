@@ -1,4 +1,4 @@
-"""`FewShotClassifier`: a scikit-learn classifier that learns from a handful of examples, exactly and at once."""
+"""`FewShotClassifier`: a scikit-learn classifier that learns from a handful of examples in closed form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LOCKS: WeakKeyDictionary[FewShotClassifier, threading.RLock] = WeakKeyDictionar
 
 
 def _changing(clf: FewShotClassifier) -> threading.RLock:
-    """The lock of those who change a classifier, kept outside of it so that it can be copied and pickled."""
+    """The lock for changing a classifier, stored outside of it so that the classifier can be copied and pickled."""
     with _GUARD:
         return _LOCKS.setdefault(clf, threading.RLock())
 
@@ -62,30 +62,30 @@ def _changing(clf: FewShotClassifier) -> threading.RLock:
 class FewShotClassifier(Estimator):
     """Ridge regression (or another learner) on images or features, with exact updates and exact leave-one-out.
 
-    Images are turned into features by `embedding`: "auto" (by a look at them), "characters" (drawings; comes with
+    `embedding` turns images into features: "auto" (chosen by looking at the images), "characters" (drawings; comes with
     handful), "photographs" or "photographs-large" (`pip install 'handful[images]'`), the path of a run of `handful
     train`, a network by name ("timm:NAME", "hf:NAME", "open_clip:NAME/WEIGHTS", "onnx:FILE"), several of these joined
     with "+", a network, or an `ImageEmbedding`. "auto:A,B" fits with each and keeps the one that leave-one-out finds
-    most likely. `device` is where networks run; `cache` remembers features on disk: True (the user's cache folder), a
-    folder, or False. Without `thumbnails`, no small pictures of the examples are made, for the file or the cache.
+    most likely. Networks run on `device`. `cache` says where features are cached: True (the user's cache folder), a
+    folder, or False. Without `thumbnails`, no thumbnails of the examples are stored in the file or the cache.
 
     `learner` is "ridge", "logistic", "softmax" or "prototypes". `lam="auto"` chooses lambda by leave-one-out. `balance`
-    treats all classes as equally likely however many examples each has; without it the ridge learner follows their
-    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and scale again, so that they equal a
-    fresh fit in every respect; beyond it they keep both until the number of examples has changed by a quarter, and
-    equal a fresh fit at that lambda.
+    treats all classes as equally likely, however many examples each one has; without it the ridge learner follows their
+    shares. Up to `tune_limit` examples, `partial_fit` and `forget` choose lambda and the scale again, so that they
+    equal a fit from scratch in every respect. Beyond that they keep both until the number of examples has changed by a
+    quarter, and equal a fit from scratch with the same lambda.
 
     `prior` maps labels to vectors in feature space, for example text embeddings of the class names by a model that
-    embeds images too: ridge regression is then drawn towards them, as strongly as leave-one-out recommends.
+    also embeds images. Ridge regression is then shrunk towards them, as strongly as leave-one-out recommends.
 
-    Threads may share a classifier: what it has learnt is one immutable value that a change replaces at once, so
-    that every answer belongs to one version, and a change that fails is noticed by nobody else.
+    Threads may share a classifier: what it has learnt is one immutable value, which a change replaces with a single
+    assignment. So every answer comes from one version, and a change that fails has no effect.
     """
 
     _embedder: AnyEmbedder | None
     _state: State
     learnt_: Learnt
-    """What the last `fit` or `partial_fit` took in, and which images were known already."""
+    """What the last `fit` or `partial_fit` learnt, and which images were already known."""
 
     def __init__(
         self,
@@ -111,9 +111,9 @@ class FewShotClassifier(Estimator):
         self.thumbnails = thumbnails
 
     def fit(self, X: Any, y: Any = None) -> FewShotClassifier:
-        """Learn, forgetting what was learnt before.
+        """Learn from examples, and forget what was learnt before.
 
-        X is a folder of class folders, or one with such folders in train/ and test/, of which train/ is learnt; a CSV
+        X is a folder of class folders, or one with such folders in train/ and test/, where only train/ is used; a CSV
         file of paths and labels; or, with labels y, a list of paths, Pillow images or arrays, an array or
         tensor of images with pixels in uint8 or [0, 1], or features (n, e).
         """
@@ -130,7 +130,7 @@ class FewShotClassifier(Estimator):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> FewShotClassifier:
-        """Learn from more examples, of classes old or new; images that are known already change nothing.
+        """Learn from more examples of known or new classes; images that are already known change nothing.
 
         `classes` is accepted for compatibility with scikit-learn and ignored: a class is added with its first example.
         """
@@ -155,8 +155,9 @@ class FewShotClassifier(Estimator):
     ) -> FewShotClassifier:
         """Remove examples exactly, as if they had never been learnt: by position, class, image or digest.
 
-        Positions count from 0 in the order of learning. An image is found by its content, whatever its name is now, or
-        else by the name under which it was learnt. Digests are those of `examples_`. The cache forgets the images too.
+        Positions count from 0 in the order of learning. An image is found by its content, under any name, or
+        otherwise by the name under which it was learnt. Digests are those of `examples_`. The cache forgets the images
+        too.
         """
         require_fitted(self)
         with _changing(self):
@@ -175,23 +176,23 @@ class FewShotClassifier(Estimator):
         image: Any = None,
         digest: str | None = None,
     ) -> FewShotClassifier:
-        """Correct the label of examples, as if they had been learnt with it; they are named as in `forget`."""
+        """Correct the label of examples, as if they had been learnt with it; examples are chosen as in `forget`."""
         require_fitted(self)
         with _changing(self):
             self._state = self._state.relabel(_rows(self._state, "relabel", index, None, image, digest), label)
         return self
 
     def retune(self) -> FewShotClassifier:
-        """Choose lambda and scale again, as a fresh fit to the same examples would."""
+        """Choose lambda and the scale again, as a fit from scratch to the same examples would."""
         require_fitted(self)
         with _changing(self):
             self._state = self._state.retuned()
         return self
 
     def snapshot(self) -> FewShotClassifier:
-        """This classifier as it is now: a change of either does not reach the other. It costs no more than a reference.
+        """A copy of this classifier, which later changes to either do not affect. It is as cheap as a reference.
 
-        Take one where several questions are to be answered by one version.
+        Use it to get several answers from the same version.
         """
         require_fitted(self)
         return copy.copy(self)
@@ -199,9 +200,9 @@ class FewShotClassifier(Estimator):
     def answer(
         self, X: Any, *, top: int = 3, nearest_examples: int = 3, false_rejection: float | None = None
     ) -> list[Answer]:
-        """All there is to say about each query, by one version of the classifier.
+        """Detailed answers for all queries, from one version of the classifier.
 
-        With `false_rejection`, queries that look like none of the classes are rejected as `predict` does.
+        With `false_rejection`, queries that look like none of the classes are rejected, as in `predict`.
         """
         now = self.snapshot()
         found = pictures(X) if are_pictures(X) else None
@@ -229,11 +230,11 @@ class FewShotClassifier(Estimator):
         return answers
 
     def transform(self, X: Any) -> Matrix:
-        """The features (n, e) of images, each row of length 1; features are returned as they are."""
+        """The features (n, e) of images, with rows of length 1; features are returned unchanged."""
         return self._features(X)
 
     def decision_function(self, X: Any) -> Matrix:
-        """Scores (q, way); for two classes, the score of the second over that of the first, (q,)."""
+        """Scores (q, way); for two classes, the score of the second minus that of the first, (q,)."""
         now = self.snapshot()
         scores = now._state.scores(now._features(X))
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
@@ -248,8 +249,8 @@ class FewShotClassifier(Estimator):
     ) -> NDArray[Any]:
         """The most probable class of each query.
 
-        With `unknown="reject"`, queries that look like none of the classes get None, by a threshold set with
-        the held-out examples so that about `false_rejection` of the queries of known classes are rejected.
+        With `unknown="reject"`, queries that look like none of the classes get None. The threshold comes from held-out
+        examples, so that about `false_rejection` of the queries of known classes are rejected.
         """
         now = self.snapshot()
         features = now._features(X)
@@ -264,7 +265,7 @@ class FewShotClassifier(Estimator):
         return answers
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy on labelled examples, which may be a folder of class folders or one that has them in test/."""
+        """Accuracy on labelled examples, for example a folder of class folders or one with such folders in test/."""
         if are_pictures(X):
             require_fitted(self)
             found = labelled_pictures(X, y, "test")
@@ -290,10 +291,10 @@ class FewShotClassifier(Estimator):
         return now._state.unknown_scores(now._features(X))
 
     def unknown_threshold(self, false_rejection: float = 0.05) -> float:
-        """The unknown score that this share of new images of known classes exceeds, judging by held-out examples."""
+        """The unknown score that this share of new images of known classes exceeds, according to held-out examples."""
         require_fitted(self)
         if not 0 <= false_rejection < 1:
-            raise InvalidOptionError(f"false_rejection is a share in [0, 1), but got {false_rejection}.")
+            raise InvalidOptionError(f"false_rejection must be in [0, 1), but got {false_rejection}.")
         scores = self._state.held_out_unknown_scores
         if not len(scores):
             raise NotEnoughImagesError(
@@ -313,7 +314,8 @@ class FewShotClassifier(Estimator):
     def suggest(self, X: Any, k: int = 10) -> list[Any]:
         """The k unlabelled images that are most worth labelling, best first.
 
-        Of a folder it returns paths, and of a list its items. Features and images in one array have positions only.
+        For a folder it returns paths, and for a list its items. For features and images in one array it returns
+        positions.
         """
         now = self.snapshot()
         _require_count(k)
@@ -323,10 +325,10 @@ class FewShotClassifier(Estimator):
         return [items[i] for i in suggest(now._state, now._features(items), k)]
 
     def save(self, path: str | Path, *, thumbnails: bool = True) -> None:
-        """Write everything to one file, by custom called something.handful, with small pictures of the examples or not.
+        """Write everything to one file, usually called NAME.handful, with or without thumbnails of the examples.
 
-        It holds no code and loads anywhere, offline. Embeddings that handful trained travel in it; of others it
-        holds the identity.
+        It holds no code and loads anywhere, offline. It includes embeddings that handful trained, and only
+        identifies others.
         """
         now = self.snapshot()
         write_file(Path(path), now._state, now._embedder, thumbnails)
@@ -342,7 +344,7 @@ class FewShotClassifier(Estimator):
     def load(
         cls, path: str | Path, *, embedding: Any = None, cache: bool | str | Path = True, device: str = "cpu"
     ) -> FewShotClassifier:
-        """The classifier of a file; `embedding` is for one that was made with a network of your own."""
+        """Load a classifier from a file; `embedding` is only needed if it was made with your own network."""
         state, embedder = read_file(Path(path), embedding, device)
         options, prior = state.options, state.options.prior
         name = "auto" if embedder is None else embedder.name
@@ -369,7 +371,7 @@ class FewShotClassifier(Estimator):
 
     @property
     def state_(self) -> State:
-        """All that was learnt, as one immutable value."""
+        """Everything that was learnt, as one immutable value."""
         require_fitted(self)
         return self._state
 
@@ -389,13 +391,13 @@ class FewShotClassifier(Estimator):
 
     @property
     def version_(self) -> int:
-        """Counts the changes of what has been learnt; every answer names the version that gave it."""
+        """The number of changes so far; every answer includes the version that gave it."""
         require_fitted(self)
         return self._state.version
 
     @property
     def embedding_(self) -> str:
-        """The embedding in use, by kind and origin; 'features' for a classifier that was fitted to features."""
+        """The name of the embedding, or 'features' for a classifier that was fitted to features."""
         require_fitted(self)
         return "features" if self._embedder is None else str(self._embedder)
 
@@ -407,7 +409,7 @@ class FewShotClassifier(Estimator):
 
     @property
     def has_thumbnails_(self) -> bool:
-        """Whether there are small pictures of the examples."""
+        """Whether there are thumbnails of the examples."""
         require_fitted(self)
         return any(source.thumbnail for source in self._state.sources)
 
@@ -419,13 +421,13 @@ class FewShotClassifier(Estimator):
 
     @property
     def prior_weight_(self) -> float:
-        """What the vectors of `prior`, less their mean, are multiplied with; 0 if leave-one-out does not want them."""
+        """The factor for the vectors of `prior`, minus their mean; 0 if leave-one-out finds that they do not help."""
         require_fitted(self)
         return self._state.prior_weight
 
     @property
     def scale_(self) -> float:
-        """What scores are multiplied with before softmax."""
+        """The factor for scores before the softmax."""
         require_fitted(self)
         return self._state.scale
 
@@ -482,7 +484,7 @@ class FewShotClassifier(Estimator):
             )
 
     def _best_embedded(self, found: Sequence[Picture], labels: Any) -> Embedded:
-        """By the embedding that was asked for or, of several, the one that leave-one-out finds most likely."""
+        """Fit with the requested embedding or, of several, the one that leave-one-out finds most likely."""
         embedders = [choose_embedder(each, found, self.device) for each in candidates(self.embedding)]
         done = [embed(found, each, cache_folder(self.cache), thumbnails=self.thumbnails) for each in embedders]
 
@@ -505,7 +507,7 @@ class FewShotClassifier(Estimator):
 def _once(
     features: Matrix, labels: NDArray[Any], sources: tuple[Source, ...], state: State | None
 ) -> tuple[tuple[Matrix, NDArray[Any], tuple[Source, ...]], Learnt]:
-    """Examples without the pictures that occur twice or are known already."""
+    """The examples without pictures that occur twice or are already known."""
     known, known_sources = (labels[:0], ()) if state is None else (state.labels, state.sources)
     rows = new_rows(labels, sources, known, known_sources)
     kept = set(rows)

@@ -1,8 +1,8 @@
-"""Ridge classification of more examples than one machine holds, by Dask: two passes over blocks that workers read.
+"""Ridge classification of more examples than one machine holds, with Dask: two passes over blocks that workers read.
 
-The first pass reduces every block to sums (n, sum of x, X^T X, X^T Y) that merge by addition, so that memory does not
+The first pass reduces every block to sums (n, sum of x, X^T X, X^T Y) that merge by addition, so memory does not
 grow with the examples. The second holds out every example exactly, from the fit to all of them. Blocks are summed in an
-order that depends on their numbers only: neither the number of workers nor the death of one changes a bit.
+order that depends only on their numbers, so neither the number of workers nor the death of one changes a bit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from handful.solvers.factor import Moments
 
 KIND = "linear classifier"
 GROUP = 8
-"""Blocks that one task sums up before its result is sent."""
+"""Blocks that one task sums before it sends its result."""
 SAMPLE = 5_000
-"""Examples from which lambda and the scale are chosen; all of them, if there are no more."""
+"""The most examples that are used to choose lambda and the scale."""
 ROWS = 1_024
 """Images per shard."""
 WAIT = 10
@@ -61,7 +61,9 @@ def cluster(scheduler: str) -> Iterator[Any]:
             yield client
         return
     if "://" not in scheduler:
-        raise InvalidOptionError(f"A scheduler is tcp://HOST:PORT or local:N with N processes, but got '{scheduler}'.")
+        raise InvalidOptionError(
+            f"A scheduler must be tcp://HOST:PORT or local:N for N processes, but got '{scheduler}'."
+        )
     try:
         client = Client(scheduler, timeout=WAIT)
     except (OSError, TimeoutError, ValueError) as error:
@@ -73,12 +75,12 @@ def cluster(scheduler: str) -> Iterator[Any]:
 
 
 def summed(client: Any, task: Callable[[Any, int], Any], given: Any, count: int) -> Any:
-    """The sum of task(given, 0), ..., task(given, count - 1), computed by workers and added up in a fixed order.
+    """The sum of task(given, 0), ..., task(given, count - 1), computed by workers and summed in a fixed order.
 
-    Parts are added along a binary tree, and adding goes before the next task, so that workers hold few parts at a time.
+    Parts are summed along a binary tree, and sums have priority over new tasks, so workers hold few parts at a time.
     """
     shared = _sent(client, given)
-    held: list[tuple[int, Any]] = []  # how many groups a part sums, and the part
+    held: list[tuple[int, Any]] = []  # the number of groups in a part, and the part
     for start in range(0, count, GROUP):
         numbers = range(start, min(start + GROUP, count))
         size, part = 1, client.submit(_group, task, shared, numbers, pure=False, priority=0)
@@ -93,7 +95,7 @@ def _added(client: Any, left: Any, right: Any) -> Any:
 
 
 def _sent(client: Any, given: Any) -> Any:
-    """A value that all tasks share: sent once, and again if the worker that holds it dies."""
+    """A value that all tasks share; it is sent once, and again if the worker that holds it dies."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
         return client.submit(_same, given, pure=False)
@@ -117,13 +119,13 @@ class LinearClassifier:
     lam: float
     estimate: ScoreEstimate
     embedding: str = ""
-    """By name, or empty for a classifier of features."""
+    """The name of the embedding; empty for a classifier that was fitted to features."""
 
     def predict_proba(self, features: Matrix) -> Matrix:
         """Probabilities (q, way) of features (q, e)."""
         if features.shape[-1] != len(self.map.weights):
             raise ShapeError(
-                f"The classifier takes {len(self.map.weights)} features of an image, but got {features.shape[-1]}. "
+                f"The classifier needs {len(self.map.weights)} features per image, but got {features.shape[-1]}. "
                 f"It was fitted to another embedding."
             )
         return probabilities(self.map(features), self.scale)
@@ -137,10 +139,10 @@ class LinearClassifier:
 
 
 def load_linear(path: Path) -> LinearClassifier:
-    """The classifier of a file that `LinearClassifier.save` wrote."""
+    """Load a classifier that `LinearClassifier.save` wrote."""
     tensors, facts = read_checkpoint(path)
     if facts.get("kind") != KIND:
-        raise CheckpointError(f"{path} is not a classifier that was fitted by Dask. Use it without --scheduler.")
+        raise CheckpointError(f"{path} was not fitted with Dask. Use it without --scheduler.")
     try:
         classes, found = (
             tuple(map(str, facts["classes"])),
@@ -157,13 +159,13 @@ def load_linear(path: Path) -> LinearClassifier:
         score = ScoreEstimate(accuracy, low, high, examples, weight=examples + 1.0)
         return LinearClassifier(classes, found, scale, lam, score, str(facts["embedding"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not hold a whole classifier: {error}.") from error
+        raise CheckpointError(f"{path} does not hold a complete classifier: {error}.") from error
 
 
 def fit(
     blocks: Blocks, client: Any, lam: float | Literal["auto"] = "auto", *, balance: bool = True, embedding: str = ""
 ) -> LinearClassifier:
-    """The ridge classifier of all blocks, with lambda, scale and accuracy by leave-one-out."""
+    """Fit a ridge classifier to all blocks, with lambda, scale and accuracy from leave-one-out."""
     way, sample = len(blocks.classes), _sample(blocks)
     origin = sample.features.mean(0)
     moments: Moments = summed(client, partial(_moments, blocks), origin, len(blocks))
@@ -206,7 +208,7 @@ def _moments(blocks: Blocks, origin: Matrix, number: int) -> Moments:
 
 @dataclass(frozen=True)
 class _Right:
-    """Examples that were held out, and how many of them were classified correctly."""
+    """The number of held-out examples, and how many of them were classified correctly."""
 
     right: int
     examples: int
@@ -222,7 +224,7 @@ def _held_out(blocks: Blocks, lam: float, ridge: _Ridge, number: int) -> _Right:
 
 @dataclass(frozen=True)
 class _Ridge:
-    """The spectrum of centred features and their products with the targets: every lambda from here on is cheap."""
+    """The spectrum of centred features and their products with the targets, which makes each further lambda cheap."""
 
     mean: Matrix
     values: Matrix
@@ -235,7 +237,7 @@ class _Ridge:
 
     @staticmethod
     def of(moments: Moments, origin: Matrix, balance: bool) -> _Ridge:
-        """From sums over features less their origin."""
+        """The spectrum from sums over features minus their origin."""
         n, mean, counts = moments.n, moments.x_sum.numpy() / moments.n, moments.y_sum.numpy()
         S = moments.xx.numpy() - n * np.outer(mean, mean)
         values, vectors = np.linalg.eigh(S)
@@ -244,12 +246,12 @@ class _Ridge:
         return _Ridge(mean + origin, np.maximum(values, 0), vectors, products, counts, size, balance)
 
     def rotated(self, block: Block) -> Block:
-        """Examples along the vectors, for `held_out`; without those alone in their class, which no fit can name."""
+        """Examples rotated to the vectors, for `held_out`, except those that are alone in their class."""
         known = self.counts[block.codes] > 1
         return Block((block.features[known] - self.mean) @ self.vectors, block.codes[known])
 
     def held_out(self, rotated: Block, lam: float) -> Matrix:
-        """Scores of examples by fits without each: y - (y - f) / slack, where slack is 1 minus the leverage."""
+        """Leave-one-out scores of examples: y - (y - f) / slack, where slack is 1 minus the leverage."""
         Z, n, shrinkage = rotated.features, self.counts.sum(), 1 / (self.values + lam)
         own = np.arange(len(Z)), rotated.codes
         slack = 1 - 1 / n - np.square(Z) @ shrinkage
@@ -260,7 +262,7 @@ class _Ridge:
         return (balanced if self.balance else observed)(predictions, shares)
 
     def chosen_lam(self, rotated: Block) -> float:
-        """The most probable lambda of the grid, by holding out the examples of a sample."""
+        """The most probable lambda of the grid, found by holding out the examples of a sample."""
 
         def cost(multiple: float) -> float:
             scores = self.held_out(rotated, multiple * self.size)
@@ -282,7 +284,7 @@ class _Ridge:
 def embed_shards(
     pictures: Sequence[Picture], labels: Sequence[str], embedding: str, folder: Path, client: Any, rows: int = ROWS
 ) -> FeatureShards:
-    """Features of images on disk that all workers see, as shards; those that are there already are kept."""
+    """Embed images into shards, on a disk that all workers can read; existing shards are kept."""
     classes, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     embedder, codes = choose_embedder(embedding, pictures), codes.astype(np.int64)
     name = embedder.kind if embedding == "auto" else embedding
@@ -308,7 +310,9 @@ def _embedder_here(embedding: str) -> Any:
 def _features_of(names: Sequence[str], embedding: str, digest: str = "") -> Matrix:
     embedder = _embedder_here(embedding)
     if digest and embedder.digest != digest:
-        raise InvalidOptionError(f"A worker has other weights for '{embedding}' than the machine that started the job.")
+        raise InvalidOptionError(
+            f"A worker has different weights for '{embedding}' than the machine that started the job."
+        )
     return embed([Picture(name) for name in names], embedder, None, thumbnails=False).features
 
 
@@ -319,7 +323,7 @@ def _embed_shard(
 
 
 def predict_shards(model: LinearClassifier, blocks: Blocks, out: Path, client: Any) -> list[Path]:
-    """Label and probability of every example of the blocks, one Parquet file per block; finished ones are kept."""
+    """Write the label and probability of every example, one Parquet file per block; existing files are kept."""
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"part-{number:06d}.parquet" for number in range(len(blocks))]
     shared = _sent(client, model)
@@ -340,7 +344,7 @@ def _predict_block(model: LinearClassifier, blocks: Blocks, number: int, path: P
 
 @dataclass(frozen=True)
 class ImagePaths:
-    """Images to predict, in blocks; workers embed them when they read one."""
+    """Images to predict, in blocks; workers embed a block when they read it."""
 
     names: tuple[str, ...]
     classes: tuple[str, ...] = ()
@@ -350,7 +354,7 @@ class ImagePaths:
         return len(range(0, len(self.names), self.rows))
 
     def read(self, number: int) -> Block:
-        """Names alone: features come from the classifier's embedding."""
+        """A block with names only; features come from the classifier's embedding."""
         part = self.names[number * self.rows : (number + 1) * self.rows]
         return Block(np.empty((0, 0)), np.full(len(part), -1), part)
 

@@ -1,4 +1,4 @@
-"""Pictures that occur twice: the same file, found by its digest, and near duplicates, found by their features."""
+"""Pictures that occur twice: identical files, found by digest, and near duplicates, found by features."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NEAR = 0.15
 """Images of a class are near duplicates if their squared distance is below this share of the median over all pairs,
 and below `NEAR_WITHIN` of the median within classes.
 
-On 576 photographs of mini-ImageNet no two different ones of a class are that close, while mirrored and brightened
+Among 576 photographs of mini-ImageNet, no two different ones of a class are that close, while mirrored and brightened
 copies and most crops are (`results/own-images.md`)."""
 NEAR_WITHIN = 0.2
-"""The share of the median within classes, so that different images of a compact class are not taken for copies."""
+"""The share of the median within classes, so that different images of a compact class do not count as copies."""
 SAMPLE = 400
-"""Examples from which the medians are taken."""
+"""Number of examples from which the medians are computed."""
 PAIRS = 1 << 22
 """Pairs of examples that are compared at once."""
 
 
 class Named(Protocol):
-    """What is asked of a source: a name, empty for features, and a digest."""
+    """What a source must have: a name, empty for features, and a digest."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -39,9 +39,9 @@ class Named(Protocol):
 def new_rows(
     labels: NDArray[Any], sources: Sequence[Named], known: NDArray[Any], known_sources: Sequence[Named]
 ) -> list[int]:
-    """The rows whose image is not yet among the known ones, each picture once; refused if it has another label there.
+    """The rows with new images, each picture once; raises if a picture is known with another label.
 
-    Features have no name and are all kept, because equal features need not be one picture.
+    Features have no name and are all kept, because equal features may come from different pictures.
     """
     seen = {
         source.digest: (label, source.name) for label, source in zip(known, known_sources, strict=True) if source.name
@@ -68,10 +68,10 @@ def duplicate_groups(
     limit: float | None = None,
     first: NDArray[np.intp] | None = None,
 ) -> Labels:
-    """A number for each example, the same for near duplicates of one class: closer than a share of the usual distance.
+    """A group number for each example, shared by near duplicates: images of a class closer than the limit.
 
-    Of examples that were given as features, only equal ones are duplicates. `limit` is that of `near_limit`, if known.
-    `first` is the first example of each one's group where it is known, and -1 for all examples of the other classes.
+    Among examples that were given as features, only equal ones are duplicates. `limit` is that of `near_limit`, if
+    known. `first` is the first example of each group if it is known, and -1 for all examples of the other classes.
     """
     limit = near_limit(features, codes, images) if limit is None else limit
     groups = np.full(len(codes), -1, dtype=np.int64) if first is None else first.astype(np.int64)
@@ -82,7 +82,7 @@ def duplicate_groups(
 
 
 def _first_of_group(features: Matrix, images: NDArray[np.bool_], limit: float) -> NDArray[np.intp]:
-    """For each example of a class, the first of its group; some rows at a time, so that memory stays bounded."""
+    """The first example of each example's group in a class, a few rows at a time, to limit memory."""
     n, rounding = len(features), _rounding(features)
     first: NDArray[np.intp] = np.arange(n)
     for start in range(0, n, step := max(1, PAIRS // n)):
@@ -103,7 +103,7 @@ def _first_of_group(features: Matrix, images: NDArray[np.bool_], limit: float) -
 
 
 def near_limit(features: Matrix, codes: Labels, images: NDArray[np.bool_]) -> float:
-    """The squared distance of near duplicates; of classes with fewer than three images, nothing is known within."""
+    """The largest squared distance of near duplicates; classes with fewer than three images do not contribute."""
     if images.sum() <= 2:
         return 0.0
     step = -(-int(images.sum()) // SAMPLE)
@@ -122,5 +122,5 @@ def _squared_distances(some: Matrix, features: Matrix) -> Matrix:
 
 
 def _rounding(features: Matrix) -> float:
-    """What the distance of equal rows may seem to be."""
+    """The largest distance of equal rows that rounding can cause."""
     return 1e-13 * float(np.square(features).sum(1).max())

@@ -1,4 +1,4 @@
-"""Embeddings to choose from: shipped, installed, meta-trained by handful, or any network of the user's."""
+"""The choice of embeddings: shipped, installed, meta-trained with handful, or the user's own network."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from handful.meta.model import FewShotModel
 from handful.meta.run import TrainedModel, read_run
 
 CHARACTERS = Path(__file__).parent.parent / "weights" / "characters.safetensors"
-"""The weights for drawings that come with the package; their card stands beside them."""
+"""The weights for drawings that come with the package, next to their model card."""
 DRAWN_DATA = ("glyphs", "omniglot", "omniglot-nearest")
 """Data sets whose ink is bright on black."""
 SAMPLE = 12
-"""Pictures to look at when deciding whether they are drawings."""
+"""Number of pictures to inspect when deciding whether they are drawings."""
 Network = Callable[[Tensor], Any]
 Kind = Literal["characters", "photographs", "run", "named", "own"]
 PACKAGED = {"photographs": efficientnet.LITE0, "efficientnet-lite2": efficientnet.LITE2}
-"""Embeddings whose weights come as a package of their own."""
+"""Embeddings whose weights come in separate packages."""
 ALIASES = {"photographs-large": "photographs+efficientnet-lite2"}
-"""Short names of embeddings that work best together."""
+"""Short names for combinations of embeddings."""
 
 
 @dataclass(frozen=True)
 class ImageEmbedding:
-    """A network of your own with what it expects of images; give it to FewShotClassifier(embedding=...).
+    """Your own network with its preprocessing, for FewShotClassifier(embedding=...).
 
-    The network takes float images (n, channels, size, size), in [0, 1] unless `mean` and `std` say otherwise, and gives
-    features (n, e) or feature maps (n, e, h, w), which are averaged. `name` identifies a callable that is no
-    `nn.Module` in the cache and in saved files; without one its features are not cached.
+    The network takes float images (n, channels, size, size), in [0, 1] unless `mean` and `std` are given, and returns
+    features (n, e) or feature maps (n, e, h, w), which are averaged. `name` identifies a callable that is not an
+    `nn.Module` in the cache and in saved files; without a name its features are not cached.
     """
 
     network: Network
@@ -62,7 +62,7 @@ class ImageEmbedding:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """What the images go through before the network."""
+        """How images are prepared for the network."""
         return Preprocessing(
             self.size, self.size, self.channels, self.fit, self.bright_ink, tuple(self.mean), tuple(self.std)
         )
@@ -70,7 +70,7 @@ class ImageEmbedding:
 
 @dataclass(frozen=True)
 class Embedder:
-    """From pixels to features of length 1, so that only their direction counts."""
+    """Maps pixels to features of length 1, so that only their direction matters."""
 
     kind: Kind
     preprocessing: Preprocessing
@@ -78,9 +78,9 @@ class Embedder:
     digest: str
     """Identifies weights and preprocessing; empty if they cannot be identified."""
     origin: str = ""
-    """The run or the name that it came from."""
+    """The run or name that it came from."""
     trained: TrainedModel | None = field(default=None, repr=False)
-    """The model that handful trained, where it is one: small enough to travel in a classifier's file."""
+    """The model, if handful trained it; it is small enough to be stored in a classifier's file."""
     device: str = "cpu"
 
     @property
@@ -90,7 +90,7 @@ class Embedder:
 
     @property
     def name(self) -> str:
-        """What gives this embedder as `embedding=`, as far as a text can."""
+        """The `embedding=` that gives this embedder, if it can be expressed as text."""
         return self.kind if self.kind in ("characters", "photographs") else self.origin or self.kind
 
     def __str__(self) -> str:
@@ -107,17 +107,17 @@ class Embedder:
             features = features.mean(1)
         if features.ndim != 2 or len(features) != len(pixels):
             raise ShapeError(
-                f"The embedding made features of shape {tuple(features.shape)} from {len(pixels)} images; "
-                f"expected ({len(pixels)}, e). For a network with another output, pass a function that picks it."
+                f"The embedding returned features of shape {tuple(features.shape)} for {len(pixels)} images; "
+                f"expected ({len(pixels)}, e). For a network with another output, pass a function that selects it."
             )
         if not bool(torch.isfinite(features).all()):
-            raise NotFiniteError("The embedding made features that are not finite. Look at its weights.")
+            raise NotFiniteError("The embedding returned features that are not finite. Check its weights.")
         return unit_rows(features.double().numpy())
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Several embedders side by side: their features, each of equal weight, in one row of length 1."""
+    """Several embedders side by side: their features, with equal weight, in one row of length 1."""
 
     parts: tuple[Embedder, ...]
     name: str
@@ -137,14 +137,14 @@ AnyEmbedder = Embedder | Joined
 
 
 def unit_rows(features: Matrix) -> Matrix:
-    """Rows divided by their length; a row of zeros stays."""
+    """Rows divided by their length; rows of zeros are not changed."""
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     units: Matrix = features / np.where(lengths > 0, lengths, 1)
     return units
 
 
 def candidates(embedding: Any) -> list[Any]:
-    """The embeddings that leave-one-out is to choose from: those of "auto:A,B", or the only one."""
+    """The embeddings from which leave-one-out chooses: those of "auto:A,B", or the only one."""
     if not (isinstance(embedding, str) and embedding.startswith("auto:")):
         return [embedding]
     names = [name.strip() for name in embedding.removeprefix("auto:").split(",")]
@@ -154,7 +154,7 @@ def candidates(embedding: Any) -> list[Any]:
 
 
 def choose_embedder(embedding: Any, pictures: Sequence[Picture], device: str = "cpu") -> AnyEmbedder:
-    """The embedder that `embedding` names or is; "auto" looks at some of the pictures."""
+    """The embedder for the `embedding` argument; "auto" looks at some of the pictures."""
     if isinstance(embedding, str):
         return _from_text(embedding, pictures, device)
     if isinstance(embedding, Path):
@@ -162,7 +162,7 @@ def choose_embedder(embedding: Any, pictures: Sequence[Picture], device: str = "
     if isinstance(embedding, ImageEmbedding):
         return own_embedder(embedding, device)
     if isinstance(embedding, FewShotModel):
-        raise InvalidOptionError("A FewShotModel does not know its image size: give the path of its run instead.")
+        raise InvalidOptionError("A FewShotModel does not know its image size. Give the path of its run instead.")
     if callable(embedding):
         return own_embedder(ImageEmbedding(embedding), device)
     raise InvalidOptionError(
@@ -185,11 +185,11 @@ def _from_text(text: str, pictures: Sequence[Picture], device: str) -> AnyEmbedd
 
 
 def automatic(pictures: Sequence[Picture]) -> str:
-    """'characters' for drawings; for all else 'photographs-large', or 'photographs' where only that is installed."""
+    """'characters' for drawings; otherwise 'photographs-large', or 'photographs' if only that is installed."""
     step = max(1, len(pictures) // SAMPLE)
     glances = []
     for picture in pictures[::step][:SAMPLE]:
-        with suppress(DataError):  # all images that cannot be read are reported later, together
+        with suppress(DataError):  # unreadable images are reported later, all together
             glances.append(pixels_of(picture, picture.read(), Preprocessing(64, 64, 3, "squash").decoding))
     if not glances or looks_drawn(glances):
         return "characters"
@@ -224,7 +224,7 @@ def named_embedder(name: str, device: str = "cpu") -> Embedder:
 
 @lru_cache(maxsize=4)
 def _photo_embedder(name: str, device: str, threads: int) -> Embedder:
-    """In ONNX Runtime where that is installed: the features are the same to 5e-6, so the engines share a digest."""
+    """A photo network, in ONNX Runtime if installed; the features agree to 5e-6, so both share a digest."""
     which = PACKAGED[name]
     preprocessing = Preprocessing(which.side, which.side, 3, "crop")
     published = efficientnet.published_efficientnet(which)
@@ -237,14 +237,14 @@ def _photo_embedder(name: str, device: str, threads: int) -> Embedder:
 
 
 def torch_network(embedder: Embedder) -> nn.Module | None:
-    """The network in PyTorch, also of an embedder that works in ONNX Runtime; None for a function or an ONNX file."""
+    """The PyTorch network, even if the embedder uses ONNX Runtime; None for a function or an ONNX file."""
     if embedder.name in PACKAGED:
         return folded(efficientnet.published_efficientnet(PACKAGED[embedder.name]))
     return embedder.network if isinstance(embedder.network, nn.Module) else None
 
 
 def backbone_embedder(name: str, device: str = "cpu") -> Embedder:
-    """The embedding of a network of another package, by its name."""
+    """The embedding of a network from another package, by name."""
     found = backbone(name)
     if not isinstance(found.network, nn.Module):
         digest = _hash(found.digest, found.preprocessing)
@@ -283,7 +283,7 @@ def trained_embedder(
 
 
 def own_embedder(own: ImageEmbedding, device: str = "cpu") -> Embedder:
-    """An embedding around a network or function of the user's, which is left as it is."""
+    """An embedding around the user's network or function, which is not changed."""
     preprocessing = own.preprocessing
     if isinstance(own.network, nn.Module):
         digest, name = digest_of(own.network, preprocessing), own.name or type(own.network).__name__

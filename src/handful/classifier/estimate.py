@@ -1,4 +1,4 @@
-"""What the examples say: accuracy and confusions by holding out, doubtful labels, likely causes, what to label next."""
+"""What held-out examples reveal: accuracy, confusions, doubtful labels, and which images to label next."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from handful.classifier.inputs import Matrix
 from handful.classifier.selection import probabilities, surprise
 
 LOGITS = np.linspace(-6, 9, 301)
-"""The logits of the accuracy at one shot that are weighed against each other."""
+"""The grid of logits of the accuracy at one shot."""
 USUAL_LOGIT, LOGIT_SPREAD = 1.2, 0.9
 """Mean and standard deviation of that logit at 10 classes before any evidence. These and the next three were chosen on
 development classes, as MISLABELLED below was (`results/own-images.md`)."""
 PER_CLASSES, PER_SHOTS = 0.4, 0.6
-"""What a factor e of classes takes from the logit, and a factor e of shots adds to it."""
+"""How much the logit falls for e times as many classes, and rises for e times as many shots."""
 PER_SHOTS_SPREAD = 0.3
-"""The standard deviation of PER_SHOTS over tasks: the fewer the shots, the more is inferred from one shot less."""
+"""The standard deviation of PER_SHOTS over tasks; the fewer the shots, the more it matters."""
 DIVERSITY = 0.08
-"""How much the rates of classes differ: the share of a rate's variance p (1 - p) that lies between classes."""
+"""How much the rates of classes differ: the share of the variance p (1 - p) of a rate that is between classes."""
 
 MISLABELLED = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
-"""The shares of wrong labels that are weighed against each other, with odds of exp(-share / USUAL_SHARE)."""
+"""The grid of shares of wrong labels, with prior odds of exp(-share / USUAL_SHARE)."""
 USUAL_SHARE = 0.1
 STEPS = np.linspace(-2.5, 2.5, 41)
-"""The logarithms of the scale, from the usual one, that are weighed against each other when labels are in doubt."""
+"""The grid of logarithms of the scale, relative to the usual one, for finding doubtful labels."""
 STEP_SPREAD = 0.2
 DOUBT_SCALE = 1.5
-"""The scale there, as a multiple of the one for queries: wrong labels make an example's own score look less telling."""
+"""The scale there, relative to the one for queries, because wrong labels make scores look less informative."""
 NEGLIGIBLE = 40.0
-"""Scales that make the labels less probable than the best one does by this many nats do not count."""
+"""Scales under which the labels are this many nats less probable than under the best scale are ignored."""
 CERTAIN = 40.0
-"""Examples whose own class is ahead of all others by this many nats have the probability 1 to the last digit."""
+"""Examples whose own class leads all others by this many nats have probability 1 up to rounding."""
 FALSE_DISCOVERIES = 0.3
-"""The expected share of right labels among those that are called doubtful."""
+"""The largest expected share of correct labels among those that are called doubtful."""
 NEEDY = 5
-"""Classes to name as most in need of images."""
+"""Number of classes to list as most in need of images."""
 
 
 def estimate(state: State) -> Estimate:
-    """Everything at once."""
+    """The complete estimate of a state."""
     classes = class_estimates(state)
     counts = tuple(tuple(int(count) for count in row) for row in confusion_matrix(state))
     return Estimate(
@@ -72,7 +72,7 @@ def estimate(state: State) -> Estimate:
 
 
 def credit(state: State) -> Matrix:
-    """How right each held-out example is predicted: 1, 0, or 1 / k if its class ties with k - 1 others."""
+    """The credit for each held-out prediction: 1, 0, or 1 / k if its class ties with k - 1 others."""
     held = state.held_out
     scores = state.held_out_scores[held]
     best = scores >= scores.max(1, keepdims=True) - 1e-9 * np.abs(scores).max(initial=0.0, where=np.isfinite(scores))
@@ -94,11 +94,11 @@ def score_estimate(state: State) -> ScoreEstimate:
 
 
 def inferred_accuracy(right: Matrix, tested: Matrix, shots: Matrix) -> tuple[float, float]:
-    """The mean accuracy over classes, and the number of independent tests that would say as much.
+    """The mean accuracy over classes, and the equivalent number of independent tests.
 
-    The accuracy of a class with k images is taken to be expit(a + PER_SHOTS ln k), with one unknown a for the task. An
-    example that is held out leaves its class k - 1 images, so its result speaks of k - 1, and that of classes with
-    many images says what to expect of those with one.
+    The accuracy of a class with k images is modelled as expit(a + PER_SHOTS ln k), with one unknown a for the task.
+    Holding out an example leaves its class with k - 1 images, so the result applies to k - 1, and results of classes
+    with many images tell what to expect from those with one.
     """
     way, seen = len(shots), tested > 0
     log_weights = -0.5 * np.square((LOGITS - USUAL_LOGIT + PER_CLASSES * np.log(way / 10)) / LOGIT_SPREAD)
@@ -108,14 +108,14 @@ def inferred_accuracy(right: Matrix, tested: Matrix, shots: Matrix) -> tuple[flo
     expected = scipy.special.expit(LOGITS[:, None] + PER_SHOTS * np.log(shots))  # (logits, way)
     mean, by_class = float(weights @ expected.mean(1)), weights @ expected
     between = DIVERSITY * by_class * (1 - by_class) / (1 + tested * DIVERSITY / (1 - DIVERSITY))
-    step = np.log(shots / np.maximum(shots - 1, 1))  # from what was tested to what is estimated
+    step = np.log(shots / np.maximum(shots - 1, 1))  # from the tested numbers of images to the actual ones
     slope = PER_SHOTS_SPREAD * float((by_class * (1 - by_class) * step).mean())
     variance = float(weights @ np.square(expected.mean(1) - mean) + between.sum() / way**2) + slope**2
     return mean, mean * (1 - mean) / variance - 1
 
 
 def rates(state: State) -> tuple[Matrix, Matrix, Matrix]:
-    """For each class: what was predicted right, what was tested, and its images, near duplicates counted as one."""
+    """For each class, the numbers predicted correctly, tested, and of images, where near duplicates count as one."""
     held, way, weights = state.held_out, len(state.classes), 1 / state.group_sizes
     right: Matrix = np.bincount(state.codes[held], credit(state) * weights[held], way).astype(np.float64)
     tested: Matrix = np.bincount(state.codes[held], weights[held], way).astype(np.float64)
@@ -152,7 +152,7 @@ def needs(classes: tuple[ClassEstimate, ...]) -> tuple[Need, ...]:
 
 
 def confusion_matrix(state: State) -> Matrix:
-    """Held-out examples by their label (rows) and by the class that they are taken for (columns)."""
+    """Numbers of held-out examples by label (rows) and predicted class (columns)."""
     held, way = state.held_out, len(state.classes)
     counts = np.zeros((way, way))
     np.add.at(counts, (state.codes[held], state.held_out_scores[held].argmax(1)), 1)
@@ -160,7 +160,7 @@ def confusion_matrix(state: State) -> Matrix:
 
 
 def confusions(state: State) -> list[Confusion]:
-    """Pairs of a label and another class that it is taken for, the most frequent first."""
+    """Pairs of a label and the class that it is mistaken for, most frequent first."""
     counts = confusion_matrix(state)
     totals = counts.sum(1)
     np.fill_diagonal(counts, 0)
@@ -183,14 +183,14 @@ def label_doubts(state: State) -> Matrix:
     """The probability that the label of each held-out example is wrong.
 
     A label is wrong with an unknown probability s, and is then any other class. So the label y of an image x has the
-    probability (1 - s) p(y|x) + s (1 - p(y|x)) / (way - 1), where p is what all other examples say. All pairs of s and
-    of the scale of p are weighed by how probable they make all labels: in a hard task p is never sure of itself, and
-    an example that contradicts its label is then no news.
+    probability (1 - s) p(y|x) + s (1 - p(y|x)) / (way - 1), where p comes from all other examples. All pairs of s and
+    of the scale of p are weighted by how probable they make all labels: in a hard task p is never certain, so an
+    example that contradicts its label means little.
     """
     held, way = state.held_out, len(state.classes)
     usual = DOUBT_SCALE * state.usual_scale
     margins, closest, order = _margins(state)
-    other = torch.from_numpy(MISLABELLED / (way - 1)).unsqueeze(1)  # the share of each class among wrong labels
+    other = torch.from_numpy(MISLABELLED / (way - 1)).unsqueeze(1)  # the share of each other class among wrong labels
     right = torch.from_numpy(1 - MISLABELLED).unsqueeze(1) - other
     found, total, best = np.zeros(len(held)), 0.0, -np.inf
     middle = len(STEPS) // 2
@@ -217,8 +217,8 @@ def label_doubts(state: State) -> Matrix:
 
 
 def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
-    """How far each held-out example's classes are above its own (n, way), the closest other class of each, and the
-    order in which they come: those with a close rival first.
+    """How far the classes of each held-out example are above its own (n, way), its closest other class, and the
+    order of the examples: those with a close rival first.
     """
     held = state.held_out
     scores, own = state.held_out_scores[held], (np.arange(len(held)), state.codes[held])
@@ -227,11 +227,15 @@ def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
     others[own] = -np.inf
     closest = others.max(1)
     order = np.argsort(-closest, kind="stable")
-    return torch.from_numpy(margins[order]), closest[order], order  # exp and log are several times faster in PyTorch
+    return (
+        torch.from_numpy(margins[order]),
+        closest[order],
+        order,
+    )  # because exp and log are several times faster in PyTorch
 
 
 def doubtful(state: State) -> tuple[Doubtful, ...]:
-    """The labels that are probably wrong: as many as keep the expected share of right ones among them low."""
+    """The labels that are probably wrong: as many as keep the expected share of correct ones among them low."""
     held = state.held_out
     if not len(held) or state.alike:
         return ()
@@ -261,8 +265,8 @@ def duplicates(state: State) -> tuple[DuplicateGroup, ...]:
 # --------------------------------------------------------------------------------------------------------- explanations
 
 MOST_CANDIDATES = 3000
-"""From a larger pool, only this many of the most doubtful images are compared, because the covariance of all
-pairs has to fit in memory."""
+"""Of a larger pool, only this many of the most uncertain images are compared, because the covariance of all
+pairs has to fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +276,7 @@ class Explanation:
     suspects: tuple[Doubtful, ...]
     """Labels that are probably wrong, most probable first."""
     confusions: tuple[Confusion, ...]
-    """Most frequent first."""
+    """Pairs of confused classes, most frequent first."""
     neighbours: tuple[tuple[Neighbour, ...], ...]
     """For each query, the nearest examples, nearest first."""
 
@@ -310,9 +314,9 @@ def nearest(state: State, query: Matrix, k: int) -> tuple[Neighbour, ...]:
 def suggest(state: State, pool: Matrix, k: int) -> list[int]:
     """The k queries of a pool whose labels would teach most, best first.
 
-    A label reduces the predictive variance of every query by its squared covariance over its own variance, exactly and
-    whatever the label is. Chosen, one after the other, is what takes most variance from the queries in doubt, so that
-    no two choices say the same.
+    Labelling a query reduces the predictive variance of every other one by their squared covariance divided by its own
+    variance, exactly and whatever the label is. Queries are chosen one after another; each is the one that removes the
+    most variance from the uncertain queries, so choices are not redundant.
     """
     doubt = 1 - probabilities(state.scores(pool), state.scale).max(1)
     looked_at = np.argsort(-doubt, kind="stable")[:MOST_CANDIDATES]

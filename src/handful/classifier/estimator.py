@@ -1,4 +1,4 @@
-"""What scikit-learn expects of a classifier, without importing scikit-learn before something asks for it."""
+"""What scikit-learn expects of a classifier, without importing scikit-learn until it is needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from handful.classifier.inputs import Matrix
 class Estimator:
     """A classifier and transformer that scikit-learn accepts in place of a subclass of its `BaseEstimator`.
 
-    Inheriting would import all of scikit-learn and scipy.stats, which takes as long as half of PyTorch, for every
-    `handful predict`. So scikit-learn's methods are borrowed when they are first used.
+    Inheriting would import scikit-learn and scipy.stats for every `handful predict`, which takes half as long as
+    importing PyTorch. So scikit-learn's methods are borrowed on first use.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Estimator:
         return full.__sklearn_tags__(full.__new__(full))
 
     def __getattr__(self, name: str) -> Any:
-        """All else that its estimators have, such as requests for metadata and the drawing in notebooks."""
+        """Everything else that scikit-learn's estimators have, such as metadata requests and notebook display."""
         if not name.startswith("__"):
             found = inspect.getattr_static(_full(self), name, None)
             if found is not None:
@@ -50,7 +50,7 @@ class Estimator:
 
 
 def _full(estimator: Any) -> Any:
-    """Its class as if it inherited from scikit-learn's, whose methods work for any object of the same attributes."""
+    """A subclass of scikit-learn's classes too, whose methods work for any object with the same attributes."""
     return _subclass(estimator.__class__)
 
 

@@ -1,4 +1,4 @@
-"""All that a fitted classifier knows, as one value: adding or forgetting examples makes a new one, or fails."""
+"""Everything that a fitted classifier knows, as one immutable value; a change returns a new one or raises."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ Lam = float | Literal["auto"]
 
 @dataclass(frozen=True)
 class Source:
-    """One example's origin; an example that was given as features has an empty one."""
+    """The origin of one example; it is empty for an example that was given as features."""
 
     name: str = ""
-    """The path or the number under which it was given."""
+    """The path or number of the example."""
     digest: str = ""
-    """SHA-256 of the image file, or of the features where those were given."""
+    """SHA-256 of the image file, or of the features if those were given."""
     thumbnail: bytes = b""
     """A small JPEG."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What does not change with the examples."""
+    """Settings that do not change with the examples."""
 
     learner: str = "ridge"
     lam: Lam = "auto"
@@ -66,7 +66,7 @@ class State:
     codes: Labels
     sources: tuple[Source, ...]
     origin: Matrix
-    """Subtracted from all features: it changes no prediction, and keeps far-away features from losing digits."""
+    """Subtracted from all features; it changes no prediction, and avoids a loss of precision far from 0."""
     factor: RidgeFactor
     head_lam: float
     scale: float
@@ -75,14 +75,14 @@ class State:
     tuned_at: int
     """The number of examples for which lambda, scale and the distance of near duplicates were chosen."""
     loss: float = 0.0
-    """What leave-one-out costs at this lambda and scale, in nats."""
+    """The leave-one-out loss at this lambda and scale, in nats."""
     version: int = 1
-    """Counts the changes since the first fit."""
+    """The number of changes since the first fit."""
     prior_weight: float = 0.0
 
     @property
     def features(self) -> Matrix:
-        """The examples (n, e), less the origin."""
+        """The examples (n, e) minus the origin."""
         features: Matrix = self.factor.X.numpy()
         return features
 
@@ -109,35 +109,35 @@ class State:
     def alike(self) -> bool:
         """Whether all examples have the same features, up to rounding."""
         blocks = (self.features[start : start + 64] for start in range(0, len(self.codes), 64))
-        return not any(  # the first block tells, as a rule
+        return not any(  # the first block usually decides
             (np.square(each - self.features[0]).sum(1) > 1e-13 * np.square(each + self.origin).sum(1).max()).any()
             for each in blocks
         )
 
     @cached_property
     def groups(self) -> Labels:
-        """The number of each example's group of near duplicates of its class, which are held out together."""
+        """The group number of each example; near duplicates in a class form a group and are held out together."""
         return duplicate_groups(self.features, self.codes, _are_images(self.sources), self.near)
 
     @cached_property
     def group_sizes(self) -> NDArray[np.intp]:
-        """For each example, the size of its group."""
+        """The size of each example's group."""
         sizes: NDArray[np.intp] = np.bincount(self.groups)[self.groups]
         return sizes
 
     @cached_property
     def held_out(self) -> NDArray[np.intp]:
-        """The examples that can be held out: those whose class has another example that is no near duplicate."""
+        """The examples that can be held out: those whose class has another example that is not a near duplicate."""
         return np.flatnonzero(self.counts[self.codes] > self.group_sizes)
 
     @cached_property
     def ridge(self) -> RidgeHead:
-        """Ridge regression on the examples: by it, what is unknown is recognised, whatever the learner."""
+        """Ridge regression on the examples, which recognises unknown queries for every learner."""
         return RidgeHead(self.factor, self.targets, self.options.balance)
 
     @cached_property
     def head(self) -> Head:
-        """What answers queries."""
+        """The fitted learner that answers queries."""
         head = maker(self.options.learner).fit(self.ridge, self.head_lam)
         prior = self.options.prior
         if prior is None or not self.prior_weight:
@@ -150,7 +150,7 @@ class State:
 
     @cached_property
     def held_out_scores(self) -> Matrix:
-        """Scores of each example by a fit without its group (n, way); -inf for a class that has no other example."""
+        """Scores of each example by a fit without its group (n, way); -inf for a class without other examples."""
         return self.head.held_out(self.groups)
 
     @cached_property
@@ -159,14 +159,14 @@ class State:
         return usual_scale(self.head.fitted(), self.codes, variety(self.squares, self._size))
 
     def unknown_scores(self, features: Matrix) -> Matrix:
-        """How foreign each query is, by its predictive variance and its best ridge score."""
+        """The unknown score of each query, from its predictive variance and its best ridge score."""
         centred = features - self.origin
         scores = balanced(self.ridge.map(centred), self.counts / self.counts.sum())
         return self._foreignness(self.factor.variances(torch.from_numpy(centred)), scores)
 
     @cached_property
     def held_out_unknown_scores(self) -> Matrix:
-        """The same for each example that can be held out, by a fit without its group."""
+        """The unknown score of each example that can be held out, by a fit without its group."""
         scores = self.ridge.predicted_without(self.groups)
         variances = self.factor.leave_group_out_variances(torch.from_numpy(self.groups))
         return self._foreignness(variances, balanced(scores, held_out_shares(self.targets, self.groups)))[self.held_out]
@@ -177,13 +177,13 @@ class State:
 
     @cached_property
     def squares(self) -> Matrix:
-        """The squared length of each example as it was given."""
+        """The squared norm of each original example."""
         squares: Matrix = np.square(self.features + self.origin).sum(1)
         return squares
 
     @cached_property
     def sums(self) -> Matrix:
-        """The sum of the examples, less the origin."""
+        """The sum of the examples minus the origin."""
         sums: Matrix = self.features.sum(0)
         return sums
 
@@ -193,7 +193,7 @@ class State:
         return size_of(self.features) if size is None else size
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
-        """With more examples, of classes old or new."""
+        """The state with more examples of known or new classes."""
         classes, codes = coded(joined_labels(self.labels, labels))
         factor = self.factor.add(torch.from_numpy(features - self.origin))
         known, new = self._known(classes), range(len(self.codes), len(codes))
@@ -204,7 +204,7 @@ class State:
         return state
 
     def remove(self, index: Sequence[int]) -> State:
-        """Without some examples; a class goes with its last one."""
+        """The state without some examples; a class disappears with its last example."""
         gone = list(index)
         kept = np.delete(np.arange(len(self.codes)), gone)
         classes, codes = coded(self.labels[kept])
@@ -217,7 +217,7 @@ class State:
         return state
 
     def relabel(self, index: Sequence[int], label: Any) -> State:
-        """With another label for some examples; the factor stays, because it depends on the features only."""
+        """The state with another label for some examples; the factor stays, because it only depends on the features."""
         changed = joined_labels(self.labels, np.array([label]))
         changed[list(index)] = changed[-1]
         classes, codes = coded(changed[:-1])
@@ -226,7 +226,7 @@ class State:
         return state
 
     def _known(self, classes: NDArray[Any]) -> Matrix | None:
-        """The residuals of ridge regression with the columns of other classes; None if not yet known."""
+        """The known residuals of ridge regression, with the columns of other classes; None if not known yet."""
         if "residuals" not in self.ridge.__dict__:
             return None
         residuals, stay = np.zeros((len(self.codes), len(classes))), np.isin(self.classes, classes)
@@ -237,7 +237,7 @@ class State:
         self, classes: NDArray[Any], codes: Labels, sources: tuple[Source, ...], factor: RidgeFactor,
         known: Matrix | None, moved: Sequence[int],
     ) -> State:  # fmt: skip
-        """`known` are the residuals before some examples moved to their class."""
+        """The changed state; `known` are the residuals before some examples moved to their class."""
         state = State(
             self.options, classes, codes, sources, self.origin, factor, self.head_lam, self.scale, self.near,
             self.tuned_at, version=self.version + 1, prior_weight=self.prior_weight,
@@ -251,8 +251,8 @@ class State:
         return state
 
     def _hand_on(self, state: State, kept: NDArray[np.intp], labels: Any, added: Matrix | None = None) -> None:
-        """Give a changed state what is known of the `kept` examples; only the classes of `labels` are grouped again."""
-        if state.origin is not self.origin:  # a fresh fit
+        """Pass what is known about the `kept` examples to a changed state; only classes of `labels` are regrouped."""
+        if state.origin is not self.origin:  # a fit from scratch
             return
         known, new, gone = self.__dict__, state.__dict__, np.setdiff1d(np.arange(len(self.codes)), kept)
         if "sums" in known and "squares" in known:
@@ -268,7 +268,7 @@ class State:
             new["groups"] = duplicate_groups(state.features, state.codes, _are_images(state.sources), state.near, first)
 
     def retuned(self) -> State:
-        """The state of a fresh fit to the same examples, with lambda and scale chosen again."""
+        """The state of a fit from scratch to the same examples, with lambda and scale chosen again."""
         return fit_state(self.options, self.features + self.origin, self.labels, self.sources, self.version)
 
 
@@ -300,11 +300,11 @@ def fit_state(
 
 
 KINDS = {"U": "text", "O": "text", "b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
-"""What labels of each kind of NumPy are called."""
+"""The names of NumPy's kinds of labels."""
 
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Labels in one array; new ones of another type are refused, because NumPy would change the type of all."""
+    """Labels in one array; raises if new ones have another type, because NumPy would convert all of them."""
     kinds = [KINDS.get(each.dtype.kind, str(each.dtype)) for each in (known, new)]
     if kinds[0] != kinds[1]:
         raise InvalidOptionError(
@@ -318,13 +318,13 @@ LONGEST_LABEL = 200
 
 
 def label_from(given: Any, classes: NDArray[Any]) -> Any:
-    """The label that a command-line argument or a client names: a known class, or a new one of the same type."""
+    """The label for a text from the command line or a client: a known class, or a new one of the same type."""
     text, kind = str(given), type(classes[0].item())
     for known in classes:
         if str(known) == text:
             return known.item()
     if not text.strip() or len(text) > LONGEST_LABEL or not text.isprintable():
-        raise InvalidOptionError(f"A label has 1 to {LONGEST_LABEL} printable characters, but got {text[:50]!r}.")
+        raise InvalidOptionError(f"A label must have 1 to {LONGEST_LABEL} printable characters, but got {text[:50]!r}.")
     try:
         label = kind(given)
     except ValueError:
@@ -338,7 +338,7 @@ def label_from(given: Any, classes: NDArray[Any]) -> Any:
 
 
 def uniform_labels(y: Any) -> Any:
-    """Labels as given, if they are no list of mixed types, all of which NumPy would turn into text or numbers."""
+    """The labels; raises if their types are mixed, because NumPy would convert all of them to text or numbers."""
     if isinstance(y, list | tuple):
         kinds = {KINDS.get(np.asarray(each).dtype.kind, "") for each in y}
         if len(kinds) > 1 and kinds != {"whole numbers", "numbers"}:
@@ -347,13 +347,13 @@ def uniform_labels(y: Any) -> Any:
 
 
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
-    """The classes in order and the number of each label's class; fewer than two classes are refused."""
+    """The sorted classes and the class number of each label; raises for fewer than two classes."""
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) == 0:
         raise NotEnoughClassesError("A classifier needs examples of at least two classes, but none would be left.")
     if len(classes) == 1:
         raise NotEnoughClassesError(
-            f"A classifier needs at least two classes, but there would be one class only, '{classes[0]}' "
+            f"A classifier needs at least two classes, but there would be only one class, '{classes[0]}' "
             f"(n_samples = {len(labels)}). Add examples of another class."
         )
     return classes, codes.astype(np.int64).reshape(-1)
@@ -387,7 +387,7 @@ def _positive(lam: Lam) -> float:
 
 
 def rows_checked(index: int | Sequence[int], n: int) -> list[int]:
-    """Positions among n examples, each once."""
+    """Valid positions among n examples, without repetition."""
     rows = [int(row) for row in np.atleast_1d(np.asarray(index, dtype=np.int64))]
     outside = [row for row in rows if not 0 <= row < n]
     if outside:
@@ -413,7 +413,7 @@ def rows_of_digest(state: State, digest: str) -> list[int]:
 
 
 def rows_of_image(state: State, image: Any) -> list[int]:
-    """All examples that have the content of this image or, if none has, its name."""
+    """All examples with the content of this image or, if there are none, with its name."""
     name = str(image) if isinstance(image, str | Path) else ""
     digest = ""
     if not name or Path(name).is_file():
@@ -422,5 +422,7 @@ def rows_of_image(state: State, image: Any) -> list[int]:
     by_content = [row for row, source in enumerate(state.sources) if digest and source.digest == digest]
     rows = by_content or [row for row, source in enumerate(state.sources) if name and source.name == name]
     if not rows:
-        raise InvalidOptionError(f"None of the {len(state.sources)} examples is the image {name or 'given'}.")
+        raise InvalidOptionError(
+            f"None of the {len(state.sources)} examples is {f'the image {name}' if name else 'this image'}."
+        )
     return rows

@@ -1,4 +1,4 @@
-"""Features of pictures, in batches, from the cache where they are known."""
+"""Features of pictures, computed in batches or taken from the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Embedded:
 
 @dataclass
 class _Batch:
-    """What is collected of some pictures: digests, thumbnails, and the pixels that are yet to be embedded."""
+    """What is collected for some pictures: digests, thumbnails, and the pixels that still have to be embedded."""
 
     digests: list[str]
     thumbnails: list[bytes]
@@ -44,10 +44,10 @@ class _Batch:
 def embed(
     pictures: Sequence[Picture], embedder: AnyEmbedder, cache: Path | None, *, thumbnails: bool = True
 ) -> Embedded:
-    """Embed pictures, in batches; a progress bar appears on a terminal when it takes more than three seconds.
+    """Embed pictures in batches; on a terminal, a progress bar appears after three seconds.
 
-    Without `thumbnails`, no small pictures are made or stored. All pictures are tried before an error names those that
-    cannot be read, and one file is in memory at a time.
+    Without `thumbnails`, no thumbnails are made or stored. All pictures are tried before an error names those that
+    cannot be read, and only one file is in memory at a time.
     """
     with ExitStack() as stack:
         store = stack.enter_context(Store(cache)) if cache is not None else None

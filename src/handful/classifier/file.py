@@ -1,4 +1,4 @@
-"""The file of a classifier: tensors and a JSON header in safetensors, nothing that could run, checked when read."""
+"""The file of a classifier: safetensors with a JSON header, without executable code, checked when read."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from handful.solvers.factor import restored_factor
 
 KIND = "classifier"
 MOST_PARTS = 8
-"""Embeddings that a file may join."""
+"""The most embeddings that a file may join."""
 MOST_TARGETS = 250_000_000
-"""Examples times classes: their table of targets takes 8 bytes each, whatever the size of the file."""
+"""Limit on examples times classes, because targets take 8 bytes each, whatever the size of the file."""
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
-"""Of an example; files are named by it, so nothing else may pass."""
+"""The digest of an example. Files are named after it, so anything else is refused."""
 LABELS = {"U": str, "i": int, "u": int, "f": float, "b": bool}
 
 
 def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnails: bool) -> None:
-    """Write a classifier whole or not at all."""
+    """Write a classifier, completely or not at all."""
     if state.classes.dtype.kind not in LABELS and not all(isinstance(each, str) for each in state.classes):
         raise InvalidOptionError(
-            f"Labels of type {state.classes.dtype} cannot be saved. Use text, whole numbers, numbers or booleans."
+            f"Labels of type {state.classes.dtype} cannot be saved. Use text, integers, floats or booleans."
         )
     options, prior = state.options, state.options.prior
     pictures = [source.thumbnail if thumbnails else b"" for source in state.sources]
@@ -89,22 +89,22 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
 
 
 def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[State, AnyEmbedder | None]:
-    """The classifier of a file. `embedding` is needed where the file was made with a network of the user's."""
+    """Read a classifier from a file. `embedding` is needed if it was made with the user's own network."""
     if not path.is_file():
-        raise CheckpointError(f"There is no classifier {path}. Make one with: handful fit FOLDER -o {path}")
+        raise CheckpointError(f"There is no classifier {path}. Create one: handful fit FOLDER -o {path}")
     try:
         tensors, facts = read_checkpoint(path)
     except NewerFormatError:
         raise
     except CheckpointError as error:
         raise CheckpointError(
-            f"{path} is not a classifier that handful saved, or not all of it ({error.__cause__ or error}). "
-            f"Copy it again from where it came, or make it again with handful fit."
+            f"{path} is not a classifier that handful saved, or is incomplete ({error.__cause__ or error}). "
+            f"Copy it again, or create it again with handful fit."
         ) from error
     if facts.get("kind") != KIND:
         raise CheckpointError(
             f"{path} was written by handful, but it is not a classifier with examples. Is it a checkpoint of a run? "
-            f"One that was fitted with --scheduler answers by handful predict --scheduler."
+            f"Use one that was fitted with --scheduler with handful predict --scheduler."
         )
     try:
         state = _state(tensors, facts)
@@ -112,14 +112,12 @@ def read_file(path: Path, embedding: Any = None, device: str = "cpu") -> tuple[S
     except (CheckpointError, InvalidOptionError, DataError):
         raise
     except (HandfulError, KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise CheckpointError(f"{path} does not hold a whole classifier: {str(error).rstrip('.')}.") from error
+        raise CheckpointError(f"{path} does not hold a complete classifier: {str(error).rstrip('.')}.") from error
     return state, embedder
 
 
 def _coefficients(state: State) -> dict[str, Tensor]:
-    """The solution itself, for those who read the file without handful: dual coefficients, or weights, and the bias.
-
-    It is the one without the prior."""
+    """The solution without the prior, for other readers of the file: dual coefficients or weights, and the bias."""
     factor, targets = state.factor, torch.from_numpy(state.targets)
     solution = factor.solve(targets)
     if factor.form == "primal":
@@ -166,7 +164,7 @@ def _prior(tensors: Mapping[str, Tensor], facts: Mapping[str, Any], e: int) -> P
         return None
     labels, vectors = _classes(facts, "prior_labels", 1), _matrix(tensors["prior"])
     if vectors.shape != (len(labels), e) or facts["learner"] != "ridge":
-        raise ValueError(f"its prior of shape {vectors.shape} does not fit its classes, features or learner")
+        raise ValueError(f"its prior of shape {vectors.shape} does not match its classes, features or learner")
     return Prior(labels, vectors)
 
 
@@ -188,7 +186,7 @@ def _require_shapes(features: NDArray[Any], origin: NDArray[Any], codes: NDArray
 
 
 def _near(facts: Mapping[str, Any], features: Matrix, codes: Labels, sources: Sequence[Source]) -> float:
-    """The distance of near duplicates; files of 0.1 do not say."""
+    """The distance of near duplicates, which files of 0.1 do not have."""
     if "near" not in facts:
         return near_limit(features, codes, np.array([bool(source.name) for source in sources]))
     near = float(facts["near"])
@@ -277,7 +275,7 @@ def _single_embedder(
         found = named_embedder(origin, device) if origin in PACKAGED else backbone_embedder(origin, device)
     elif embedding is None:
         raise CheckpointError(
-            f"{path} was made with a network of your own ('{facts['origin']}'), which the file does not hold. "
+            f"{path} was made with your own network ('{facts['origin']}'), which is not in the file. "
             f"Load it with FewShotClassifier.load(path, embedding=...)."
         )
     else:
@@ -285,8 +283,8 @@ def _single_embedder(
     if not isinstance(found, Embedder) or found.digest != facts["digest"] or found.preprocessing != wanted:
         raise CheckpointError(
             f"{path} was made with another embedding ('{facts['origin']}', {str(facts['digest'])[:12]}...) than the "
-            f"one at hand ('{found.name}', {found.digest[:12]}...), so its examples mean nothing to it. "
-            f"Fit the classifier again, or bring the embedding that it was made with."
+            f"one available ('{found.name}', {found.digest[:12]}...), so its examples cannot be used with it. "
+            f"Fit the classifier again, or provide the embedding that it was made with."
         )
     return found
 

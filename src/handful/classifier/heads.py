@@ -1,4 +1,4 @@
-"""The learners to choose from, each fitted to features: scores of queries, and of every example held out."""
+"""The learners of the classifier, fitted to features: scores of queries, and of every held-out example."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from handful.errors import InvalidOptionError
 from handful.solvers.factor import RidgeFactor, ridge_factor
 
 BIAS_FREEDOM = 10.0
-"""The bias of logistic regression is a constant feature this many times as large as the others: hardly penalised."""
+"""The bias of logistic regression is a constant feature this many times larger than the others, so hardly penalised."""
 STEPS = 12
-"""Newton steps of logistic and softmax regression: they have converged to rounding long before."""
+"""Newton steps of logistic and softmax regression, which converge to rounding in far fewer."""
 
 
 @dataclass(frozen=True)
 class LinearMap:
-    """Features (q, e) -> features @ weights + bias, (q, way)."""
+    """Maps features (q, e) to features @ weights + bias (q, way)."""
 
     weights: Matrix
     bias: Matrix
@@ -38,30 +38,30 @@ class LinearMap:
 
 
 def ridge_map(factor: RidgeFactor, targets: Matrix) -> LinearMap:
-    """What ridge regression learns from targets (n, way)."""
+    """The fitted map of ridge regression for targets (n, way)."""
     found = factor.solve(torch.from_numpy(targets))
     return LinearMap(found.weights.numpy(), found.bias.numpy())
 
 
 def balanced(predictions: Matrix, shares: Matrix) -> Matrix:
-    """Scores by which a class with few examples is not disadvantaged: (f - share) / sqrt(share).
+    """Scores that do not disadvantage classes with few examples: (f - share) / sqrt(share).
 
-    It is ridge regression on target columns that have been centred and brought to equal size, which, with a free bias,
-    can be done after the fact: so exact updates and exact leave-one-out are kept. With equal shares the order of
-    the classes is that of the predictions. A class without examples (share 0) scores -inf.
+    This is ridge regression on target columns that are centred and scaled to equal size. With a free bias, that can be
+    done after the fit, so updates and leave-one-out stay exact. With equal shares the order of the classes is that of
+    the predictions. A class without examples (share 0) scores -inf.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(shares > 0, (predictions - shares) / np.sqrt(shares), -np.inf)
 
 
 def observed(predictions: Matrix, shares: Matrix) -> Matrix:
-    """Scores that leave the shares of the classes as they are; a class without examples scores -inf."""
+    """Scores that follow the shares of the classes; a class without examples scores -inf."""
     way = predictions.shape[-1]
     return np.where(shares > 0, np.sqrt(way) * predictions, -np.inf)
 
 
 def held_out_shares(targets: Matrix, groups: Labels) -> Matrix:
-    """For each example, the shares of the classes outside its group (n, way); a group is of one class."""
+    """The shares of the classes outside each example's group (n, way); a group belongs to one class."""
     sizes = np.bincount(groups)[groups]
     left = targets.sum(0) - targets * sizes[:, None]
     shares: Matrix = left / np.maximum(len(targets) - sizes, 1)[:, None]
@@ -73,7 +73,7 @@ class Head(ABC):
     """A learner fitted to the features of a factor, with the origin at 0, and one-hot targets (n, way)."""
 
     exact: ClassVar[bool] = True
-    """Whether its leave-one-out equals refits."""
+    """Whether its leave-one-out equals refitting."""
     factor: RidgeFactor
     targets: Matrix
 
@@ -97,12 +97,12 @@ class Head(ABC):
 
     @abstractmethod
     def held_out(self, groups: Labels) -> Matrix:
-        """Scores of each example by a fit without its group, (n, way); -inf for a class that has no other example."""
+        """Scores of each example by a fit without its group, (n, way); -inf for a class without other examples."""
 
 
 @dataclass(frozen=True)
 class RidgeHead(Head):
-    """Ridge regression on one-hot targets, its classes balanced or as they are."""
+    """Ridge regression on one-hot targets, with or without balanced classes."""
 
     balance: bool
 
@@ -113,26 +113,26 @@ class RidgeHead(Head):
 
     @cached_property
     def residuals(self) -> Matrix:
-        """Targets less predictions (n, way)."""
+        """Targets minus predictions (n, way)."""
         residuals: Matrix = self.factor.residuals(torch.from_numpy(self.targets)).numpy()
         return residuals
 
     def predicted_without(self, groups: Labels) -> Matrix:
-        """What a fit without its group predicts for each example (n, way), before the classes are balanced."""
+        """The prediction for each example by a fit without its group (n, way), before the classes are balanced."""
         left = self.factor.residuals_without(torch.from_numpy(self.residuals), torch.from_numpy(groups))
         predictions: Matrix = self.targets - left.numpy()
         return predictions
 
     def scores(self, features: Matrix) -> Matrix:
-        """By the linear map."""
+        """Scores from the linear map."""
         return self._scored(self.map(features), self.targets.mean(0))
 
     def fitted(self) -> Matrix:
-        """From the residuals, with no product of features."""
+        """Scores of the examples from the residuals, without a product of features."""
         return self._scored(self.targets - self.residuals, self.targets.mean(0))
 
     def linear(self) -> LinearMap:
-        """The scores are linear in the predictions, class by class."""
+        """The scores as a linear map; they are linear in the predictions of each class."""
         shares = self.targets.mean(0)
         offset = self._scored(np.zeros((1, len(shares))), shares)[0]
         slope = self._scored(np.ones((1, len(shares))), shares)[0] - offset
@@ -157,7 +157,7 @@ class PrototypeHead(Head):
         return means
 
     def scores(self, features: Matrix) -> Matrix:
-        """By distances from the means."""
+        """Scores from the distances to the means."""
         squares = np.square(features).sum(1)[:, None] - 2 * features @ self.means.T + np.square(self.means).sum(1)
         scores: Matrix = -squares / (2 * self._size)
         return scores
@@ -167,11 +167,11 @@ class PrototypeHead(Head):
         return self.scores(self.features)
 
     def linear(self) -> LinearMap:
-        """The square of the query is the constant that all classes share."""
+        """The scores as a linear map, without the squared norm of the query, which all classes share."""
         return LinearMap(self.means.T / self._size, -np.square(self.means).sum(1) / (2 * self._size))
 
     def held_out(self, groups: Labels) -> Matrix:
-        """Exact: only the mean of the example's own class moves, because a group is of one class."""
+        """Exact leave-one-out: only the mean of the example's own class changes, since a group has one class."""
         counts, codes = self.targets.sum(0), self.targets.argmax(1)
         sizes, sums = np.bincount(groups), np.zeros((groups.max() + 1, self.features.shape[1]))
         np.add.at(sums, groups, self.features)
@@ -189,11 +189,11 @@ class PrototypeHead(Head):
 
 @dataclass(frozen=True)
 class LikelihoodHead(Head):
-    """A linear classifier of greatest penalised likelihood, its bias hardly penalised.
+    """A linear classifier with maximum penalised likelihood and a hardly penalised bias.
 
-    At the optimum the problem of each class is a weighted ridge regression, and leaving an example out of that one has
-    a closed form: the first Newton step towards the refit (Rad and Maleki 2020). With `balance`, the logarithm of its
-    share is subtracted from the logit of each class (Menon et al. 2021, eq. 9): all classes are then equally likely.
+    At the optimum the problem of each class is a weighted ridge regression, and leaving out an example there has a
+    closed form: the first Newton step towards the refit (Rad and Maleki 2020). With `balance`, the logarithm of its
+    share is subtracted from the logit of each class (Menon et al. 2021, eq. 9), so all classes are equally likely.
     """
 
     exact = False
@@ -206,7 +206,7 @@ class LikelihoodHead(Head):
 
     @abstractmethod
     def probabilities(self, logits: Matrix) -> Matrix:
-        """What the model says of each class."""
+        """The model's probabilities of the classes."""
 
     @cached_property
     def map(self) -> LinearMap:
@@ -223,7 +223,7 @@ class LikelihoodHead(Head):
         return self.scores(self.features)
 
     def linear(self) -> LinearMap:
-        """The logits, less the logarithms of the shares if balanced."""
+        """The logits, minus the logarithms of the shares if balanced."""
         return LinearMap(self.map.weights, self.map.bias + self._adjustment(self.targets.mean(0)))
 
     def _adjustment(self, shares: Matrix) -> Matrix:
@@ -240,7 +240,7 @@ class LikelihoodHead(Head):
         return eta + steps - gaps + self._adjustment(held_out_shares(self.targets, groups))
 
     def _gaps(self, steps: Matrix, s: Matrix, groups: Labels) -> Matrix:
-        """The steps by the ridge regression with weights s without each group; its bias is among the features."""
+        """The steps of ridge regression with weights s when each group is left out; its bias is one of the features."""
         root = np.sqrt(s)
         factor = ridge_factor(torch.from_numpy(self._augmented * root[:, None]), self.lam, bias=False)
         residuals = torch.from_numpy((steps * root)[:, None])
@@ -265,10 +265,10 @@ class LikelihoodHead(Head):
 
 @dataclass(frozen=True)
 class LogisticHead(LikelihoodHead):
-    """Logistic regression, each class against all others."""
+    """One-vs-rest logistic regression."""
 
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
-        """One problem per class, by the smaller system."""
+        """Solve one problem per class, with the smaller system."""
         return solvers.logistic(X, Y, self.lam, STEPS)
 
     def probabilities(self, logits: Matrix) -> Matrix:
@@ -279,10 +279,10 @@ class LogisticHead(LikelihoodHead):
 
 @dataclass(frozen=True)
 class SoftmaxHead(LikelihoodHead):
-    """Softmax regression, all classes in one problem; its leave-one-out neglects what couples them."""
+    """Softmax regression over all classes; its leave-one-out neglects their coupling."""
 
     def solve(self, X: torch.Tensor, Y: torch.Tensor) -> torch.Tensor:
-        """In the dual."""
+        """Solve the problem in the dual."""
         return X.mT @ solvers.softmax_dual(solvers.gram(X), Y, self.lam, STEPS)
 
     def probabilities(self, logits: Matrix) -> Matrix:
@@ -292,13 +292,13 @@ class SoftmaxHead(LikelihoodHead):
 
 
 FitHead = Callable[[RidgeHead, float], Head]
-"""From the ridge regression on the same examples, which every classifier has, and lambda."""
+"""Fits a head, given the ridge regression on the same examples, which every classifier has, and lambda."""
 LIKELIHOOD_GRID = (0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
 class HeadMaker:
-    """How to fit one learner, and the lambdas it may choose from, as multiples of the features' size."""
+    """How to fit one learner, and its grid of lambdas, as multiples of the features' size."""
 
     fit: FitHead
     grid: tuple[float, ...] = ()
@@ -317,7 +317,7 @@ MAKERS: Mapping[str, HeadMaker] = {
 
 
 def maker(learner: str) -> HeadMaker:
-    """The maker of a learner's name."""
+    """The maker for the name of a learner."""
     if learner not in MAKERS:
         raise InvalidOptionError(f"learner must be one of {', '.join(MAKERS)}, but got {learner!r}.")
     return MAKERS[learner]

@@ -1,4 +1,4 @@
-"""What people call images, as one thing: a name and the bytes of an image file."""
+"""All kinds of image inputs, converted to one type: a name and the bytes of an image file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Picture:
         if self.content is not None:
             return self.content
         try:
-            if not stat.S_ISREG(os.stat(self.name).st_mode):  # a pipe would be waited for, a device has no end
+            if not stat.S_ISREG(os.stat(self.name).st_mode):  # a pipe would block, and a device has no end
                 raise DataError("is not a regular file")
             return Blob(self.name).read()
         except ValueError as error:
-            raise DataError(f"The path {self.name!r} cannot be one of a file: {error}.") from error
+            raise DataError(f"{self.name!r} is not a valid path: {error}.") from error
         except OSError as error:
             raise DataError(f"The image {self.name} cannot be read: {error.strerror or error}.") from error
         except DataError as error:
@@ -51,7 +51,7 @@ class Picture:
 
 
 class UnreadableImagesError(DataError):
-    """Some of the images that were given cannot be read: `reasons` by position."""
+    """Some of the given images cannot be read; `reasons` are by position."""
 
     def __init__(self, reasons: Mapping[int, str], total: int) -> None:
         self.reasons = dict(reasons)
@@ -61,7 +61,7 @@ class UnreadableImagesError(DataError):
 
 
 def pixels_of(picture: Picture, content: bytes, decoding: Decoding) -> NDArray[np.uint8]:
-    """Decode the content of a picture, uint8 (height, width, channels); a failure names the picture."""
+    """Decode the content of a picture to uint8 (height, width, channels); errors name the picture."""
     try:
         return decode(content, decoding)
     except DataError as error:
@@ -76,7 +76,7 @@ def thumbnail(picture: Picture, content: bytes) -> bytes:
 
 
 def are_pictures(X: Any) -> bool:
-    """Whether this is one or several images in any form that `pictures` takes, rather than features."""
+    """Whether this is one or several images in any form that `pictures` accepts, rather than features."""
     X = as_list(X)
     if isinstance(X, str | Path | Image.Image):
         return True
@@ -86,13 +86,13 @@ def are_pictures(X: Any) -> bool:
 
 
 def is_nothing(X: Any) -> bool:
-    """Whether this is an empty list or the like: no images, or no features."""
+    """Whether this is empty: no images and no features."""
     X = as_list(X)
     return (isinstance(X, list | tuple) and not X) or (isinstance(X, np.ndarray) and X.shape == (0,))
 
 
 def as_list(X: Any) -> Any:
-    """A column of a data frame (pandas, polars) as a list; all else as it is."""
+    """A column of a data frame (pandas, polars) as a list; anything else unchanged."""
     return X.to_list() if hasattr(X, "to_list") and getattr(X, "ndim", 1) == 1 else X
 
 
@@ -106,7 +106,7 @@ def _all(items: Any) -> bool:
 
 
 def pictures(X: Any) -> list[Picture]:
-    """The images: of a file, of a folder, or of a list of paths, files' bytes, Pillow images, arrays or tensors."""
+    """The images of a file, a folder, or a list of paths, bytes, Pillow images, arrays or tensors."""
     X = as_list(X)
     if isinstance(X, str | Path):
         path = Path(X)
@@ -124,7 +124,7 @@ def pictures(X: Any) -> list[Picture]:
 
 
 def listed_pictures(given: Iterable[str | Path]) -> Labelled:
-    """The images of files and folders, without labels, and what was left out of the folders."""
+    """The unlabelled images of files and folders, and the files that were skipped in folders."""
     found: list[Picture] = []
     skipped: dict[str, list[Path]] = {}
     for each in given:
@@ -135,7 +135,7 @@ def listed_pictures(given: Iterable[str | Path]) -> Labelled:
 
 
 def image_items(X: Any) -> list[Any] | None:
-    """The images as they were given: the paths of a folder or the items of a list; None for an array or features."""
+    """The original images: the paths of a folder or the items of a list; None for an array or features."""
     X = as_list(X)
     if not are_pictures(X) or (isinstance(X, torch.Tensor | np.ndarray) and X.ndim > 1):
         return None
@@ -149,23 +149,23 @@ _PARTS: dict[str, Part] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("test", "testing", "val", "valid", "validation"), "test"),
 }
-"""Folders that hold the class folders of one part of a data set."""
+"""Names of folders that hold the class folders of one part of a data set."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Pictures with their labels, what was left out, and the folder that they come from."""
+    """Pictures with their labels, the files that were left out, and the folder of the pictures."""
 
     pictures: list[Picture]
     labels: Any
     skipped: Mapping[str, Sequence[Path]] = field(default_factory=dict)
-    """Files that were not used, by the reason."""
+    """Files that were not used, by reason."""
     folder: Path | None = None
-    """The folder of the class folders: the one given, or its train or test folder."""
+    """The folder of the class folders: the given one, or its train or test folder."""
 
     @property
     def remarks(self) -> list[str]:
-        """A line for each reason to leave files out, with their number and one of them."""
+        """One line per reason for skipping files, with their number and an example."""
         return [
             f"{count_of(len(files), 'file')} skipped: {reason}, for example {files[0]}"
             for reason, files in self.skipped.items()
@@ -173,7 +173,7 @@ class Labelled:
 
 
 def labelled_pictures(X: Any, y: Any, part: Part = "train") -> Labelled:
-    """Pictures with their labels: those given, the names of the class folders, or the rows of a table."""
+    """Pictures with their labels, which are given or come from the names of class folders or the rows of a table."""
     if y is not None:
         return Labelled(pictures(X), y)
     if isinstance(X, str | Path):
@@ -185,11 +185,11 @@ def labelled_pictures(X: Any, y: Any, part: Part = "train") -> Labelled:
 
 
 def class_folders(folder: Path, part: Part = "train") -> Labelled:
-    """The images of a folder with one subfolder per class; of one with train and test folders, those of the part."""
+    """The images of a folder with one subfolder per class, or of the part if it has train and test folders."""
     if not folder.is_dir():
         if not folder.exists():
             raise DataError(f"There is no folder {folder}.")
-        raise DataError(f"{folder} is not a folder. Labels are needed with anything but a folder of class folders.")
+        raise DataError(f"{folder} is not a folder. Anything other than a folder of class folders needs labels.")
     folder = _part_of(folder, part)
     classes = _subfolders(folder)
     listed = {each.name: _files(each) for each in classes}
@@ -201,9 +201,9 @@ def class_folders(folder: Path, part: Part = "train") -> Labelled:
     loose = [path for path, reason in beside.items() if not reason]
     if not listed:
         hint = (
-            f"It has {count_of(len(loose), 'image')}, but in no class folder." if loose else "It has no folder in it."
+            f"It has {count_of(len(loose), 'image')} outside of class folders." if loose else "It has no folder in it."
         )
-        raise DataError(f"No classes in {folder}: expected one folder for each class, with its images. {hint}")
+        raise DataError(f"No classes in {folder}: expected one folder per class, with its images. {hint}")
     empty = [name for name, (files, _) in listed.items() if not files]
     if empty:
         raise DataError(
@@ -218,7 +218,7 @@ def class_folders(folder: Path, part: Part = "train") -> Labelled:
 
 
 def _part_of(folder: Path, part: Part) -> Path:
-    """The folder's subfolder for a part, if all of its subfolders are such parts and hold class folders."""
+    """The subfolder for a part, if all subfolders are such parts and hold class folders."""
     parts: dict[Part, list[Path]] = {"train": [], "test": []}
     for each in _subfolders(folder):
         kind = _PARTS.get(each.name.lower())
@@ -236,12 +236,12 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 PATHS, LABELS = ("path", "image", "file", "filename", "filepath"), ("label", "class", "category", "target")
-"""Names of the columns of a table."""
+"""Accepted names for the columns of a table."""
 MOST_TABLE = 64 * MEGABYTE
 
 
 def _table(path: Path) -> Labelled:
-    """A CSV file of paths and labels; relative paths are looked for beside the file, then in the current folder."""
+    """A CSV file of paths and labels; relative paths are looked up next to the file, then in the current folder."""
     try:
         text = read_bytes(path, MOST_TABLE).decode("utf-8-sig", errors="surrogateescape")
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
@@ -271,7 +271,7 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
-    """The images below a folder, and the files that are none, by the reason."""
+    """The images in a folder and its subfolders, and the other files by reason."""
     readable = extensions()
     found: list[Path] = []
     skipped: dict[str, list[Path]] = {}
@@ -285,7 +285,7 @@ def _files(folder: Path) -> tuple[list[Path], dict[str, list[Path]]]:
 
 
 def _reason(path: Path, folder: Path, readable: frozenset[str]) -> str:
-    """Why a file is no image to learn from; empty if it is one."""
+    """Why a file is not an image; empty if it is one."""
     suffix = path.suffix.lower()
     if any(part.startswith(".") for part in path.relative_to(folder).parts):
         return "hidden"
@@ -295,7 +295,7 @@ def _reason(path: Path, folder: Path, readable: frozenset[str]) -> str:
         return ""
     if suffix in (".heic", ".heif", ".hif"):
         return "HEIC needs pip install pillow-heif"
-    return f"{suffix} is no image format" if suffix else "no extension"
+    return f"{suffix} is not an image format" if suffix else "no extension"
 
 
 def _because(skipped: Mapping[str, Sequence[Path]]) -> str:
@@ -304,7 +304,7 @@ def _because(skipped: Mapping[str, Sequence[Path]]) -> str:
 
 
 def count_of(number: int, thing: str) -> str:
-    """A number of things in words: "1 image", "2 images", "3 classes"."""
+    """A count with its noun: "1 image", "2 images", "3 classes"."""
     plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
     return f"{number:,} {thing if number == 1 else plural}"
 
@@ -314,7 +314,7 @@ def _picture(item: Any, number: int) -> Picture:
         return item
     if isinstance(item, str | Path):
         if Path(item).is_dir():
-            raise DataError(f"{item} is a folder, but an image was expected. Give the folder alone, or its images.")
+            raise DataError(f"{item} is a folder, but an image was expected. Give only the folder, or its images.")
         return Picture(str(item))
     if isinstance(item, bytes):
         return Picture(f"number {number}", item)
@@ -328,7 +328,7 @@ def _picture(item: Any, number: int) -> Picture:
 def _separate(batch: NDArray[Any]) -> Sequence[NDArray[Any]]:
     if batch.ndim == 3 and batch.shape[-1] in (3, 4):
         raise ShapeError(
-            f"An array of shape {batch.shape} may be one colour image or several grey ones. "
+            f"An array of shape {batch.shape} could be one colour image or several grey ones. "
             f"Put one image in a list: [image]; give several a last dimension: images[..., None]."
         )
     return list(batch)
@@ -345,7 +345,7 @@ def _from_array(image: NDArray[Any], number: int) -> Image.Image:
         if image.min(initial=0) < 0 or image.max(initial=0) > 1:
             raise ShapeError(
                 f"Image number {number} has pixels from {image.min():g} to {image.max():g}. "
-                f"Pixels are floating-point numbers in [0, 1], or uint8."
+                f"Pixels must be floats in [0, 1] or uint8."
             )
         image = np.round(255 * image)
     elif image.dtype not in (np.uint8, np.bool_):
@@ -357,7 +357,7 @@ def _from_array(image: NDArray[Any], number: int) -> Image.Image:
 
 
 def _encoded(image: Image.Image) -> bytes:
-    """As a plain pixel map: the cheapest format that every decoder reads."""
+    """The image as a plain pixel map, the cheapest format that every decoder can read."""
     encoded = io.BytesIO()
     image.save(encoded, "PPM")
     return encoded.getvalue()

@@ -20,13 +20,13 @@ from handful.errors import DataError, HandfulError, InvalidOptionError
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 TOLERANCE = 1e-4
-"""Largest difference of a probability that two runtimes may have in float32."""
+"""Largest difference of a probability between two runtimes in float32."""
 
 
 class Graph(nn.Module):
-    """What is exported: images (n, channels, height, width) in [0, 1], or features (n, e) -> probabilities (n, way).
+    """The graph from images (n, channels, height, width) in [0, 1], or features (n, e), to probabilities (n, way).
 
-    Joined embeddings take the images once for each, in its size.
+    Joined embeddings take the images once each, in their own sizes.
     """
 
     def __init__(self, state: State, embedder: AnyEmbedder | None) -> None:
@@ -53,7 +53,7 @@ class Graph(nn.Module):
 
 
 class Prepare(nn.Module):
-    """The preprocessing that does not change an image's size: ink made bright, mean and deviation."""
+    """The preprocessing that does not change an image's size: bright ink, mean and standard deviation."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Prepare(nn.Module):
         self.std = nn.Buffer(torch.tensor(preprocessing.std or (1.0,) * channels)[:, None, None])
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] as the network wants them."""
+        """Images in [0, 1] as network inputs."""
         if self.bright_ink:
             border = torch.cat(
                 [images[..., 0, :], images[..., -1, :], images[..., :, 0], images[..., :, -1]], dim=-1
@@ -73,10 +73,10 @@ class Prepare(nn.Module):
 
 
 def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
-    """Write the graph, once it has been found to agree with PyTorch; its metadata name classes and preprocessing."""
+    """Write the graph if it agrees with PyTorch; its metadata describe the classes and the preprocessing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise DataError(f"Exporting to ONNX needs {', '.join(missing)}. Type pip install 'handful[onnx]'.")
+        raise DataError(f"Exporting to ONNX needs {', '.join(missing)}. Install it: pip install 'handful[onnx]'.")
     graph = Graph(state, embedder).eval()
     samples = [_sample(state, embedder, n) for n in (2, 5)]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -87,7 +87,7 @@ def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
         if not worst <= TOLERANCE:
             raise DataError(
                 f"The exported graph differs from PyTorch by {worst:.2g} in a probability, more than {TOLERANCE:g}, so "
-                f"it was not kept. The embedding does something that ONNX cannot express; report it with its name."
+                f"it was not kept. ONNX cannot express this embedding; please report its name."
             )
         temporary.replace(path)
     finally:
@@ -113,7 +113,7 @@ def _sample(state: State, embedder: AnyEmbedder | None, n: int) -> tuple[Tensor,
 
 
 def input_names(embedder: AnyEmbedder | None) -> list[str]:
-    """What the inputs of the graph are called: features, images, or images0, images1 and so on."""
+    """The names of the graph's inputs: features, images, or images0, images1 and so on."""
     parts = () if embedder is None else embedder.parts
     return ["features", "images"][len(parts) :][:1] or [f"images{number}" for number in range(len(parts))]
 
@@ -136,11 +136,11 @@ def _write(graph: Graph, sample: tuple[Tensor, ...], names: list[str], path: Pat
             )
     except HandfulError:
         raise
-    except Exception as error:  # the exporter raises what the network's operators make it raise
+    except Exception as error:  # the exporter may raise anything, depending on the network
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"This embedding cannot be exported to ONNX: {first}") from error
     if program is None:
-        raise DataError("The exporter of PyTorch gave no graph.")
+        raise DataError("PyTorch's exporter returned no graph.")
     model = program.model_proto
     for key, value in facts.items():
         model.metadata_props.add(key=key, value=value)

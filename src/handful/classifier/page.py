@@ -1,4 +1,4 @@
-"""The page of `handful inspect`: a classifier at a glance, and what would make it better."""
+"""The page of `handful inspect`: a classifier at a glance, and what would improve it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handful.classifier.inputs import Picture, count_of, thumbnail
 from handful.report.page import Group, Thumb, code, groups, heading, page, paragraph, shades, thumbs, tiles
 
 SHOWN = 14
-"""Examples of a class to show, at least; those that are taken for another class are all shown."""
+"""The least number of examples to show per class; all that are mistaken for another class are shown."""
 DOUBTFUL = 12
 LARGEST_TABLE = 40
 
@@ -43,7 +43,7 @@ def inspection_page(clf: FewShotClassifier, name: str, unlabelled: Sequence[Pict
 
 
 def _taken_for(state: State) -> Mapping[tuple[int, int], list[str]]:
-    """The held-out examples by their class and the one that they are taken for."""
+    """The held-out examples by class and predicted class."""
     cells: dict[tuple[int, int], list[str]] = {}
     for index in state.held_out:
         guess = int(state.held_out_scores[index].argmax())

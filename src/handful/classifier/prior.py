@@ -1,4 +1,4 @@
-"""Ridge regression towards class vectors that are known beforehand, for example text embeddings of the class names."""
+"""Ridge regression that is shrunk towards known class vectors, for example text embeddings of the class names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from handful.classifier.selection import RIDGE_SCALE, calibrate, size_of
 from handful.errors import InvalidOptionError
 
 WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
-"""Weights to choose from; at 1, the prior's scores are as large as the targets where a query points along a vector.
+"""Weights to choose from; at 1, the prior's scores are as large as the targets if a query points along a vector.
 
-Before any evidence a weight w costs w nats, so that a prior that says nothing is ignored after a few examples."""
+A weight w has a prior cost of w nats, so that uninformative vectors are ignored after a few examples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Prior:
     vectors: Matrix
 
     def weights(self, classes: NDArray[Any]) -> Matrix:
-        """The vectors less their mean as weights (e, way), so that a class without one (0) scores as the average."""
+        """The vectors minus their mean as weights (e, way); 0 for a class without one, so that it counts as average."""
         rows = {label: row for row, label in enumerate(self.labels.tolist())}
         places = np.array([rows.get(label, -1) for label in classes.tolist()])
         weights = np.zeros((len(places), self.vectors.shape[1]))
@@ -55,7 +55,7 @@ def prior_from(given: Any, learner: str, labels: NDArray[Any], e: int) -> Prior 
     if unknown:
         some = ", ".join(str(each) for each in classes[:10])
         raise InvalidOptionError(
-            f"prior has a vector for {unknown[0]!r}, but no example has that label. There is {some}."
+            f"prior has a vector for {unknown[0]!r}, but no example has that label. The labels are {some}."
         )
     known = np.array([label in given for label in classes.tolist()])
     return Prior(classes[known], np.stack([_vector(given[label], label, e) for label in classes[known].tolist()]))
@@ -68,7 +68,7 @@ def _vector(given: Any, label: Any, e: int) -> Matrix:
         vector = np.full(0, np.nan)
     if vector.shape != (e,) or not np.isfinite(vector).all():
         raise InvalidOptionError(
-            f"prior needs {e} finite numbers for {label!r}, one for each feature, but got an array of shape "
+            f"prior needs {e} finite numbers for {label!r}, one per feature, but got an array of shape "
             f"{vector.shape}. Embed the class names with the model that embeds the images."
         )
     return vector
@@ -78,7 +78,7 @@ def _vector(given: Any, label: Any, e: int) -> Matrix:
 class PriorHead(Head):
     """Ridge regression with the penalty lam ||W - P||^2: X P is subtracted from the targets, and x P added again.
 
-    A fit is linear in its targets, so this adds to the scores x P less the fit to X P. P does not depend on the
+    A fit is linear in its targets, so this adds x P minus the fit to X P to the scores. P does not depend on the
     examples, so leave-one-out stays exact. It is added after the classes are balanced, in units of those targets.
     """
 
@@ -93,13 +93,13 @@ class PriorHead(Head):
         return LinearMap(self.P - fitted.weights, -fitted.bias)
 
     def held_out_shift(self, groups: Labels) -> Matrix:
-        """What it adds to the scores of each example by a fit without its group."""
+        """What the prior adds to the scores of each example by a fit without its group."""
         scores = torch.from_numpy(self.features @ self.P)
         shift: Matrix = self.factor.residuals_without(self.factor.residuals(scores), torch.from_numpy(groups)).numpy()
         return shift
 
     def scores(self, features: Matrix) -> Matrix:
-        """Those of ridge regression and the shift."""
+        """The scores of ridge regression plus the shift."""
         return self.ridge.scores(features) + self.shift(features)
 
     def fitted(self) -> Matrix:
@@ -107,7 +107,7 @@ class PriorHead(Head):
         return self.scores(self.features)
 
     def linear(self) -> LinearMap:
-        """The sum of two linear maps."""
+        """The scores as the sum of two linear maps."""
         ridge = self.ridge.linear()
         return LinearMap(ridge.weights + self.shift.weights, ridge.bias + self.shift.bias)
 
@@ -119,8 +119,8 @@ class PriorHead(Head):
 def choose_weight(ridge: Head, P: Matrix, groups: Labels) -> float:
     """The most probable weight of P by leave-one-out, at the lambda of a fit without a prior.
 
-    A held-out example that is the only one of its class is predicted by the prior alone, so that one example per class
-    is evidence too: the target column of its class is 0 without it, and so is its ridge score.
+    A held-out example that is the only one of its class is predicted by the prior alone, because the target column of
+    its class is 0 without it, and so is its ridge score. So even one example per class is evidence.
     """
     size = float(np.square(P).sum(0).mean())
     if size == 0:

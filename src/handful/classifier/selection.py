@@ -1,4 +1,4 @@
-"""What leave-one-out decides: lambda, the scale that makes scores probabilities, and when a query is unknown."""
+"""Choices by leave-one-out: lambda, the scale that turns scores into probabilities, and the novelty threshold."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from handful.solvers.factor import Spectrum
 GRID = tuple(10.0 ** (step / 2) for step in range(-8, 5))
 """Lambdas to choose from, as multiples of the features' size."""
 USUAL_LAM, LAM_SPREAD = 10**-0.25, 0.25
-"""The multiple before any evidence, and the standard deviation of its decimal logarithm; from validation classes
+"""The prior's mode of that multiple, and the standard deviation of its decimal logarithm, from validation classes
 of CIFAR-FS and Omniglot."""
 
 SCALE_SPREAD = 0.3
-"""The width of the prior of the scale's logarithm. It keeps a few held-out examples that are all
-right from making every probability 1."""
+"""The width of the prior of the scale's logarithm. Without a prior, a few held-out examples that are all
+right would make every probability 1."""
 RIDGE_SCALE = 4.0
-"""The scale of ridge scores before any evidence where there is no fit yet: while lambda is chosen."""
+"""The prior's scale of ridge scores before there is a fit, while lambda is chosen."""
 MARGIN, MARGIN_SLOPE = 12.0, -0.2
-"""Scale times the mean margin of the fit to the examples, before any evidence: MARGIN shots ** MARGIN_SLOPE.
+"""The prior of the scale times the mean margin of the fit to the examples: MARGIN shots ** MARGIN_SLOPE.
 
-The best scale varies by a factor of 3 over tasks of one shot; times the margin it varies by a fifth within most sets,
-over drawn characters, tiny pictures and photographs, and for all learners alike."""
+The best scale varies by a factor of 3 over tasks of one shot; multiplied by the margin it varies by a fifth within most
+sets, for drawn characters, tiny pictures and photographs, and for all learners."""
 USUAL_VARIETY, LEAST_VARIETY = 0.55, 0.25
-"""The usual mean squared distance from the mean of features of length 1, and the least that is made use of.
+"""The usual mean squared distance of features of length 1 from their mean, and the smallest value that is used.
 
-Where all images look alike it is smaller, and scores are less to be trusted: MARGIN is multiplied by the root of its
-ratio to the usual. These constants were chosen on development classes (`results/own-images.md`)."""
+If all images look alike it is smaller, and scores are less reliable: MARGIN is multiplied by the square root of its
+ratio to the usual value. These constants were chosen on development classes (`results/own-images.md`)."""
 LOWEST, HIGHEST = math.log(1e-2), math.log(1e3)
 
 
 def size_of(features: Matrix) -> float:
-    """The mean squared distance of an example from the mean: the unit in which lambdas and variances are given."""
+    """The mean squared distance of an example from the mean, which is the unit of lambdas and variances."""
     mean = features.mean(0)
     square = float(np.einsum("ij,ij->", features, features)) / len(features)
     size = size_from(mean, square)
@@ -49,20 +49,20 @@ def size_of(features: Matrix) -> float:
 
 
 def size_from(mean: Matrix, square: float) -> float | None:
-    """The size of features by their mean and their mean square; None where the difference would lose digits."""
+    """The size of features from their mean and mean square; None if the difference would lose precision."""
     size = square - float(mean @ mean)
     return None if size < 1e-3 * square else size
 
 
 def prior_cost(multiple: float, usual: float = USUAL_LAM, spread: float = LAM_SPREAD) -> float:
-    """What a multiple of the features' size costs as lambda before any evidence, in nats."""
+    """The prior cost of a lambda, as a multiple of the features' size, in nats."""
     return 0.5 * (math.log10(multiple / usual) / spread) ** 2
 
 
 def choose_lam(features: Matrix, targets: Matrix, loss: Callable[[Matrix], float]) -> float:
-    """The most probable lambda of the grid; `loss` gives the nats that leave-one-out predictions (n, way) cost.
+    """The most probable lambda of the grid; `loss` returns the loss of leave-one-out predictions (n, way) in nats.
 
-    The prior is worth a few examples: it decides where nothing can be held out and gives way to evidence.
+    The prior is worth a few examples: it decides if nothing can be held out, and gives way to evidence.
     """
     spectrum, size, Y = Spectrum.of(torch.from_numpy(features)), size_of(features), torch.from_numpy(targets)
 
@@ -74,20 +74,20 @@ def choose_lam(features: Matrix, targets: Matrix, loss: Callable[[Matrix], float
 
 
 def surprise(distance: Any) -> Any:
-    """What a distance from the usual costs, in nats: near 0 about half its square, far away only its logarithm.
+    """The cost of a distance from the usual value, in nats: about half its square near 0, only its logarithm far away.
 
-    It is Student's t with 3 degrees of freedom, so that features of an unusual kind can outvote the usual.
+    It is Student's t with 3 degrees of freedom, so that unusual features can outweigh the prior.
     """
     return 2 * np.log1p(np.square(distance) / 3)
 
 
 def variety(squares: Matrix, size: float) -> float:
-    """How much images differ: the size of features whose squared lengths are 1, and the usual value for all others."""
+    """How much images differ: the size of features of length 1, and the usual value for all other features."""
     return max(size, LEAST_VARIETY) if np.allclose(squares, 1, atol=1e-3) else USUAL_VARIETY
 
 
 def usual_scale(scores: Matrix, labels: Labels, variety: float = USUAL_VARIETY) -> float:
-    """The scale before any evidence, from the scores of the fit for its own examples (n, way)."""
+    """The prior's scale, from the scores of the fit for its own examples (n, way)."""
     own = scores[np.arange(len(labels)), labels]
     mean = float((own - scores.mean(1)).mean())
     margin = MARGIN * (len(labels) / scores.shape[1]) ** MARGIN_SLOPE * math.sqrt(variety / USUAL_VARIETY)
@@ -104,7 +104,7 @@ def probabilities(scores: Matrix, scale: float) -> Matrix:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The scale to multiply scores with before softmax, and its loss: negative log likelihood and prior, in nats."""
+    """The factor for scores before the softmax, and its loss: negative log likelihood and prior, in nats."""
 
     scale: float
     loss: float
@@ -120,8 +120,8 @@ def calibrate(
 ) -> Calibration:
     """The most probable scale for held-out scores (n, way) and their true classes, under a prior at `usual`.
 
-    With no held-out score, the prior alone decides. `spread`, the prior's width, and `precision` are
-    those of the scale's logarithm.
+    Without held-out scores, the prior alone decides. `spread`, the prior's width, and `precision` refer to the scale's
+    logarithm.
     """
     counted = np.ones(len(labels)) if weights is None else weights
     shifted = scores - scores.max(1, keepdims=True)  # once for all scales, so that exp cannot overflow
@@ -148,20 +148,20 @@ FAMILIARITY = 2.0
 
 
 def foreignness(variances: Matrix, best: Matrix) -> Matrix:
-    """The predictive variance of each query, in units of the features' size, less twice its best ridge score.
+    """The predictive variance of each query, in units of the features' size, minus twice its best ridge score.
 
-    It is -2 for a query that equals an example, and 1 or more for one that resembles none.
+    It is -2 for a query that equals an example, and 1 or more for a query that resembles none.
     """
     foreign: Matrix = variances - FAMILIARITY * best
     return foreign
 
 
 def rejection_threshold(scores: Matrix, share: float) -> float:
-    """What a new score of the same kind as these n exceeds with probability `share`.
+    """The threshold that a new score from the same distribution as these n exceeds with probability `share`.
 
-    The k-th smallest of n is exceeded with probability 1 - k / (n + 1), whatever the distribution; between two scores
-    it is interpolated. With n < 1 / share - 1 the threshold is above the largest score: it is the one for
-    normally distributed scores (Student's t), if that is higher.
+    The k-th smallest of n is exceeded with probability 1 - k / (n + 1), for any distribution; between two scores it is
+    interpolated. With n < 1 / share - 1 the threshold is above the largest score: it is the one for normally
+    distributed scores (Student's t), if that is higher.
     """
     n = len(scores)
     if (n + 1) * (1 - share) <= n:

@@ -1,7 +1,7 @@
 """Features of more images than fit into memory: a folder of float16 shards with an index, which can be filled in parts.
 
-A shard is one tensor file with a checksum, written whole or not at all. Filling a folder again skips the shards that
-are there, so that an interrupted job goes on where it stopped.
+A shard is one tensor file with a checksum, written completely or not at all. Existing shards are skipped, so that an
+interrupted job continues where it stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INDEX, FORMAT = "index.json", 1
 
 @dataclass(frozen=True)
 class Block:
-    """Some examples: features (n, e), the numbers of their classes (-1 where unknown), and their names."""
+    """Some examples: features (n, e), their class numbers (-1 if unknown), and their names."""
 
     features: Matrix
     codes: Labels
@@ -36,7 +36,7 @@ class Block:
 
 
 class Blocks(Protocol):
-    """Examples in numbered blocks, each small enough for one worker's memory; workers read them by themselves."""
+    """Examples in numbered blocks, each small enough for one worker's memory; workers read them directly."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -52,20 +52,20 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True)
 class FeatureShards:
-    """A folder of shards, as `write_index` and `write_shard` make it."""
+    """A folder of shards, made by `write_index` and `write_shard`."""
 
     folder: Path
 
     @cached_property
     def index(self) -> dict[str, Any]:
-        """What the index says: classes, rows of each shard, and the embedding."""
+        """The content of the index: classes, rows of each shard, and the embedding."""
         try:
             facts: dict[str, Any] = read_json(self.folder / INDEX)
             version = from_json(int, facts["format"], "format")
             rows = from_json(tuple[int, ...], facts["rows"], "rows")
             from_json(tuple[str, ...], facts["classes"], "classes")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{self.folder} has no index of feature shards that can be read: {error}.") from error
+            raise CheckpointError(f"{self.folder} has no readable index of feature shards: {error}.") from error
         if version != FORMAT:
             raise CheckpointError(f"{self.folder} has format {version}, but this version reads format {FORMAT}.")
         if not rows or min(rows) < 1:
@@ -89,7 +89,7 @@ class FeatureShards:
         return [number for number in range(len(self)) if not self.path(number).exists()]
 
     def read(self, number: int) -> Block:
-        """One shard; one that is missing, cut short or changed is refused."""
+        """One shard; raises if it is missing, truncated or changed."""
         tensors, facts = read_checkpoint(self.path(number))
         try:
             features, codes = tensors["features"], tensors["codes"]
@@ -105,7 +105,7 @@ class FeatureShards:
                 raise ValueError("it names a class that the index does not have")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise CheckpointError(
-                f"{self.path(number)} is not a whole shard: {error}. Delete it, and run the same command again."
+                f"{self.path(number)} is not a complete shard: {error}. Delete it, and run the same command again."
             ) from error
         return Block(features.double().numpy(), codes.numpy(), names)
 
@@ -113,13 +113,13 @@ class FeatureShards:
 def write_index(
     folder: Path, classes: Sequence[str], rows: Sequence[int], embedding: str, digest: str
 ) -> FeatureShards:
-    """Begin a folder of shards, or go on with one of the same examples and embedding."""
+    """Start a folder of shards, or continue one with the same examples and embedding."""
     facts = {"format": FORMAT, "classes": list(classes), "rows": list(rows), "embedding": embedding, "digest": digest}
     shards = FeatureShards(folder)
     if (folder / INDEX).exists():
         if shards.index != facts:
             raise InvalidOptionError(
-                f"{folder} holds features of other images or of another embedding. Give another folder for the shards."
+                f"{folder} holds features of other images or another embedding. Choose another folder for the shards."
             )
         return shards
     write_atomically(folder / INDEX, json.dumps(facts).encode())
@@ -129,13 +129,15 @@ def write_index(
 def write_shard(shards: FeatureShards, number: int, block: Block) -> None:
     """Write one shard, in float16."""
     if not np.isfinite(block.features).all() or np.abs(block.features).max(initial=0) > np.finfo(np.float16).max:
-        raise InvalidOptionError(f"Features of shard {number} do not fit float16: they are not finite or above 65,504.")
+        raise InvalidOptionError(
+            f"Features of shard {number} do not fit into float16: they are not finite or above 65,504."
+        )
     tensors = {"features": torch.from_numpy(block.features).half(), "codes": torch.from_numpy(block.codes)}
     write_checkpoint(shards.path(number), tensors, {"names": list(block.names)})
 
 
 def digest_of_names(names: Sequence[str], codes: NDArray[np.int64], embedding: str) -> str:
-    """Identifies examples and embedding, so that shards of others are not taken for theirs."""
+    """Identifies examples and embedding, so that their shards are not confused with others."""
     digest = hashlib.sha256(embedding.encode())
     for name in names:
         digest.update(name.encode(errors="surrogateescape") + b"\0")

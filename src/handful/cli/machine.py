@@ -41,7 +41,7 @@ def plain(text: object) -> str:
 
 
 def note(text: object) -> None:
-    """Print a line to standard error, apart from the results, that a terminal shows and does not obey."""
+    """Print a line to standard error, separate from the results, with control characters escaped."""
     print(plain(text), file=sys.stderr, flush=True)
 
 

@@ -86,7 +86,7 @@ class Predict:
             clf.unknown_threshold(self.false_rejection)  # raises an error before any image is read
         session = _Session(self, clf)
         if self.watch is not None:
-            note(f"Watching {self.watch} for images; Ctrl-C ends it")
+            note(f"Watching {self.watch} for images; press Ctrl-C to stop")
             with suppress(KeyboardInterrupt):
                 for some in _arrivals(self.watch, self.move_to or self.copy_to):
                     session.label(some)

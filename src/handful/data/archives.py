@@ -91,7 +91,7 @@ def open_tree(path: Path, scratch: Path) -> Tree:
 
 
 def is_plain_tar(path: Path) -> bool:
-    """Whether it is a tar archive without compression; `tarfile.is_tarfile` would inflate anything, without limits."""
+    """Whether it is an uncompressed tar archive; `tarfile.is_tarfile` would decompress anything, without limits."""
     try:
         with tarfile.open(path, "r:"):
             return True
@@ -161,7 +161,7 @@ def tar_files(path: Path, plain: Path) -> Iterator[tuple[str, Blob]]:
             name = str(PurePosixPath(info.name))
             found.append((name, Blob(str(plain), offset=info.offset_data, size=info.size)))
             check_count(len(found), path)
-            archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep them all, a kilobyte each
+            archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep all of them, at a kilobyte each
         end = archive.offset
     with plain.open("rb") as file:  # tarfile takes a truncated or damaged header for the end of the archive
         file.seek(end)
@@ -221,7 +221,7 @@ def check_size(name: str, size: int, path: Path) -> None:
 
 
 def check_count(count: int, path: Path) -> None:
-    """Refuse an archive of more files than any data set has."""
+    """Raise if an archive has more files than any data set."""
     if count > MAX_MEMBERS:
         raise DataError(f"The archive {path} is refused: it has more than {MAX_MEMBERS:,} members.")
 

@@ -1,13 +1,13 @@
-"""The first block of a network in one pass that never writes its full-size maps: convolution to activation.
+"""The first block of a network, from convolution to activation, in one pass that never writes its full-size maps.
 
 Images have few channels, so the output of the first convolution is the largest tensor of the whole network and the
-cheapest one to compute. Three facts make it unnecessary:
+cheapest one to compute. Three facts make it unnecessary to store it:
 
 - A pooled output depends on 4x4 pixels. Its four values before pooling are the product of that window with a
-  (16 c, 4 k) matrix that holds the 3x3 weights in four places.
+  (16 c, 4 k) matrix that holds the 3x3 weights at four positions.
 - The outputs are linear in the weights, so their mean and variance over a batch follow from those of the windows. Batch
   norm becomes a scale of the weights and a bias, both known before the convolution.
-- Images need no gradient. Only the gradient of the matrix is computed, which again takes nothing but the windows.
+- Images need no gradient. Only the gradient of the matrix is computed, which again only needs the windows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from torch.autograd import Function
 from handful.embeddings import winograd
 
 ROWS = 2048
-"""Windows per chunk: few enough for all that belongs to a chunk to stay in cache."""
+"""Windows per chunk, few enough that everything for a chunk stays in cache."""
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Where in its window each of the four 3x3 patches begins."""
+"""The offset of each of the four 3x3 patches in its window."""
 
 
 class FirstBlock(nn.Sequential):
     """3x3 convolution, batch norm, 2x2 max-pool, leaky ReLU and further layers, as an `nn.Sequential`.
 
-    It takes the short way in training, and for grey images always: PyTorch has no fast way for a single channel. Odd
+    It uses the single pass in training, and always for grey images, because PyTorch is slow with a single channel. Odd
     image sizes, other norms, and images that need a gradient go through the layers one by one.
     """
 
@@ -84,14 +84,14 @@ def _windows(images: Tensor) -> Tensor:
 
 
 def _placed(weight: Tensor, place: tuple[int, int], c: int) -> Tensor:
-    """The 3x3 weights (9 c, k) at one place of a 4x4 window, with zeros around them: (16 c, k)."""
+    """The 3x3 weights (9 c, k) at one position of a 4x4 window, with zeros around them: (16 c, k)."""
     top, left = place
     around = (0, 0, 0, 0, left, 1 - left, top, 1 - top)
     return nn.functional.pad(weight.view(3, 3, c, -1), around).flatten(0, 2)
 
 
 def _normalised(weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, windows: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (9 c, k) and bias (k,) with batch norm folded in; in training by the statistics of this batch."""
+    """Weights (9 c, k) and bias (k,) with batch norm folded in; in training with the statistics of this batch."""
     running_mean, running_var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     if norm.training:
         mean, var = _moments(weight, bias, windows)
@@ -110,7 +110,7 @@ def _moments(weight: Tensor, bias: Tensor, windows: Tensor) -> tuple[Tensor, Ten
     """Mean and variance of the convolution's outputs (k,), in float64, from those of the patches in all windows."""
     middle, c = windows.mean(0), windows.shape[1] // 16
     spread = torch.zeros(16 * c, 16 * c, dtype=torch.float64)
-    for part in windows.split(ROWS):  # centred first, and summed in float64, so that no digits cancel
+    for part in windows.split(ROWS):  # centred first, and summed in float64, to avoid cancellation
         centred = part - middle
         spread += centred.mT @ centred
     positions = torch.arange(16 * c).view(4, 4, c)
@@ -124,7 +124,7 @@ def _moments(weight: Tensor, bias: Tensor, windows: Tensor) -> tuple[Tensor, Ten
 
 
 class _Pooled(Function):
-    """windows (r, 16 c), matrix (16 c, 4 k), bias (k,) -> leaky ReLU of the largest of each window's four values."""
+    """Maps windows (r, 16 c), matrix (16 c, 4 k) and bias (k,) to the leaky ReLU of each window's largest value."""
 
     @staticmethod
     def forward(ctx: Any, windows: Tensor, matrix: Tensor, bias: Tensor, slope: float) -> Tensor:

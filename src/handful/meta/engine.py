@@ -124,7 +124,7 @@ CPU = Engine()
 
 
 MOST_THREADS = 1024
-"""OpenMP ends the process where the system gives it no more threads."""
+"""The most threads, because OpenMP ends the process if the system refuses more threads."""
 
 
 def prepare(

@@ -36,7 +36,7 @@ def held(folder: Path, wait: bool = False) -> Iterator[None]:
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
             raise CheckpointError(
                 f"{path} is a link to {path.resolve()}, outside of the folder, and would be written to. "
-                f"Replace it by what it names, or remove it."
+                f"Replace it with its target, or remove it."
             )
     lock = FileLock(folder / LOCK)
     try:

@@ -1,4 +1,4 @@
-"""Classifiers over HTTP: the service, and the studio page; `pip install 'handful[serve]'`."""
+"""Classifiers over HTTP: the service and the studio page, which need `pip install 'handful[serve]'`."""
 
 from importlib.util import find_spec
 
@@ -8,10 +8,10 @@ PACKAGES = ("starlette", "uvicorn", "python_multipart")
 
 
 def require_packages(command: str) -> None:
-    """Say what to install if the extra is missing."""
+    """Raise an error that says what to install if the extra is missing."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InvalidOptionError(
             f"handful {command} needs packages that are not installed ({', '.join(missing)}). "
-            f"Type pip install 'handful[serve]'."
+            f"Install them: pip install 'handful[serve]'."
         )

@@ -1,4 +1,4 @@
-"""The HTTP interface of classifiers: predict, classes, examples, estimate, health, metrics, and its own description."""
+"""The HTTP interface of classifiers: predict, classes, examples, estimate, health, metrics, and its description."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ from handful.serve.worker import BusyError
 
 Query = Mapping[str, Any]
 OPEN_PATHS = frozenset({"/health", "/v2/health/live", "/v2/health/ready"})
-"""What load balancers ask for, without a token."""
+"""Paths for load balancers, which need no token."""
 FILES: Schema = array({"type": "string", "format": "binary"}, minItems=1)
 DATA: Schema = obj({"data": {"type": "string", "contentEncoding": "base64"}, "name": TEXT}, optional=["name"])
 NAMED: dict[str, Schema] = {"model": TEXT, "version": COUNT}
 UPDATED: Schema = obj({**NAMED, "examples": COUNT, "added": COUNT, "repeated": array(TEXT)}, ["added", "repeated"])
 UPLOAD = (404, 408, 413, 415, 422, 503)
-"""What can go wrong with a body."""
+"""Status codes for a body that cannot be used."""
 OPTIONS = (
-    Parameter("top", "integer", 3, "How many classes to name, most probable first.", 1, 1000),
-    Parameter("nearest", "integer", 3, "How many of the most similar examples to name.", 0, 100),
-    Parameter("reject", "boolean", False, "Reject images that look like none of the classes: their label is null."),
+    Parameter("top", "integer", 3, "How many classes to return, most probable first.", 1, 1000),
+    Parameter("nearest", "integer", 3, "How many of the most similar examples to return.", 0, 100),
+    Parameter(
+        "reject", "boolean", False, "Reject images that look like none of the classes; their label is then null."
+    ),
     Parameter("false_rejection", "number", 0.05, "Share of images of known classes that may be rejected.", 0, 0.99),
 )
 PAGE = (
@@ -99,7 +101,7 @@ def _refusal(error: HandfulError) -> HTTPException:
 
 
 def told(value: Plain) -> Any:
-    """The JSON of an answer, with file names only where examples were learnt from paths of the server."""
+    """The JSON of an answer; paths on the server are reduced to file names."""
     return _without_folders(value.to_json())
 
 
@@ -116,7 +118,7 @@ def _without_folders(value: Any, name: str = "") -> Any:
 
 @operations.declare("GET", "/health", obj({"status": TEXT, "pending": COUNT}))
 async def health(service: Service, request: Request, query: Query) -> Any:
-    """Whether the service works; answered at once, however much is waiting."""
+    """Whether the service works; this is answered at once, even under load."""
     return {"status": "ok", "pending": service.worker.pending}
 
 
@@ -127,9 +129,9 @@ async def metrics(service: Service, request: Request, query: Query) -> Any:
     worker = service.worker
     for name, kind, text, value in (
         ("handful_images_total", "counter", "Images embedded.", worker.images),
-        ("handful_batches_total", "counter", "Batches that they were embedded in.", worker.batches),
+        ("handful_batches_total", "counter", "Batches of embedded images.", worker.batches),
         ("handful_embedding_seconds_total", "counter", "Seconds spent embedding.", worker.seconds),
-        ("handful_pending_images", "gauge", "Images accepted and not yet answered.", worker.pending),
+        ("handful_pending_images", "gauge", "Images accepted but not answered yet.", worker.pending),
         ("handful_queue_images", "gauge", "Images that may be pending.", worker.queue),
     ):
         lines += family(name, kind, text, {(): value})
@@ -181,7 +183,7 @@ def _facts(model: Model) -> dict[str, Any]:
     errors=(404,),
 )
 async def classes(service: Service, request: Request, query: Query) -> Any:
-    """The classes, in the order of all probabilities, with their number of examples."""
+    """The classes, in the order of all probabilities, with their numbers of examples."""
     model = service.model(request)
     clf = model.now.snapshot()
     counts = Counter(clf.labels_.tolist())
@@ -191,7 +193,7 @@ async def classes(service: Service, request: Request, query: Query) -> Any:
 
 @operations.declare("GET", "/models/{model}/estimate", ref(Estimate), errors=(404,))
 async def estimate(service: Service, request: Request, query: Query) -> Any:
-    """How good a classifier is, by leave-one-out."""
+    """How accurate a classifier is, according to leave-one-out."""
     return told(await service.model(request).estimate())
 
 
@@ -209,7 +211,7 @@ async def estimate(service: Service, request: Request, query: Query) -> Any:
     errors=UPLOAD,
 )
 async def predict(service: Service, request: Request, query: Query) -> Any:
-    """Classify images; all of them are answered by one version of the classifier."""
+    """Classify images, all with the same version of the classifier."""
     model = service.model(request)
     found = await model.answer(
         await _queries(service, request),
@@ -270,7 +272,7 @@ async def examples(service: Service, request: Request, query: Query) -> Any:
     errors=UPLOAD,
 )
 async def learn(service: Service, request: Request, query: Query) -> Any:
-    """Learn images of one class, old or new."""
+    """Learn images of one known or new class."""
     model = service.learning_model(request)
     body = await sent(request, service.worker, service.limits)
     label = label_of(body.fields)
@@ -291,14 +293,14 @@ async def relabel(service: Service, request: Request, query: Query) -> Any:
 
 @operations.declare("DELETE", "/models/{model}/examples/{digest}", UPDATED, errors=(404, 422, 503))
 async def forget(service: Service, request: Request, query: Query) -> Any:
-    """Forget an example, exactly, as if it had never been learnt."""
+    """Forget an example exactly, as if it had never been learnt."""
     model = service.learning_model(request)
     return _changed(model, await model.forget(digest=_digest(request, model)))
 
 
 @operations.declare("DELETE", "/models/{model}/classes/{label}", UPDATED, errors=(404, 422, 503))
 async def forget_class(service: Service, request: Request, query: Query) -> Any:
-    """Forget a class and all of its examples, exactly."""
+    """Forget a class and all of its examples exactly."""
     model, text = service.learning_model(request), request.path_params["label"]
     known = {str(each): plain(each) for each in model.now.classes_}
     if text not in known:

@@ -1,4 +1,4 @@
-"""Uploads become pictures here: every one is a stranger's, so its name and its size are checked before its pixels."""
+"""Turn uploads into pictures. They are untrusted, so names and sizes are checked before pixels are decoded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from handful.errors import DataError
 from handful.serve.guard import Limits
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
-"""What browsers and cameras make. Pillow reads many more, mostly with old and rarely used code."""
+"""The formats of browsers and cameras. Pillow reads many more, mostly with old and rarely used code."""
 LONGEST_NAME = 120
 SMALL = Decoding(192, 192, channels=3, fit="crop")
 LARGE = 1200
-"""Longest side, in pixels, of an image that is opened."""
+"""Longest side, in pixels, of an image that is opened large."""
 
 
 class TooLargeError(DataError):
@@ -31,34 +31,34 @@ class TooLargeError(DataError):
 
 
 def checked(uploads: Sequence[tuple[str, bytes]], limits: Limits) -> list[Picture]:
-    """Uploaded files by name and content as pictures, once their headers show that they are small enough to decode."""
+    """Uploaded files (name and content) as pictures, after checking that their headers claim acceptable sizes."""
     if len(uploads) > limits.images:
         raise TooLargeError(f"A request may have at most {limits.images} images.")
     found = [Picture(plain_name(name) or f"number {i}", content) for i, (name, content) in enumerate(uploads)]
     if sum(_claimed_pixels(each, limits) for each in found) > limits.pixels_in_all:
-        raise TooLargeError(f"The images of a request may have at most {limits.pixels_in_all} pixels together.")
+        raise TooLargeError(f"The images of a request may have at most {limits.pixels_in_all} pixels in total.")
     return found
 
 
 def pixels_for(picture: Picture, preprocessing: Preprocessing) -> NDArray[np.uint8]:
-    """The pixels (h, w, c) of a picture that `checked` let pass, as an embedding wants them."""
+    """The pixels (h, w, c) of a picture from `checked`, prepared for an embedding."""
     return preprocessing.oriented(pixels_of(picture, picture.read(), preprocessing.decoding))
 
 
 def small_picture(name: str, content: bytes) -> bytes:
-    """A small JPEG of an image file; what cannot be read as an image is refused by name."""
+    """A thumbnail of an image file as JPEG; the error for an unreadable image names it."""
     return _jpeg(Image.fromarray(pixels_of(Picture(name), content, SMALL)))
 
 
 def large_picture(content: bytes) -> bytes:
-    """An image for looking at, decoded and encoded again: the browser never sees the bytes that were given."""
+    """An image for viewing, decoded and encoded again, so that the browser never sees the original bytes."""
     image = upright(content, Decoding(LARGE // 2, LARGE // 2))
     image.thumbnail((LARGE, LARGE))
     return _jpeg(image)
 
 
 def blank_picture() -> bytes:
-    """A small picture for an image that has none."""
+    """A placeholder thumbnail for an image that has none."""
     return _jpeg(Image.new("RGB", (32, 32), (160, 160, 160)))
 
 
@@ -69,7 +69,7 @@ def _jpeg(image: Image.Image) -> bytes:
 
 
 def from_base64(text: str) -> bytes:
-    """The bytes of base64 text, with or without a `data:...;base64,` in front."""
+    """The bytes of base64 text, with or without a `data:...;base64,` prefix."""
     try:
         return base64.b64decode(text.partition(";base64,")[2] or text, validate=True)
     except (ValueError, binascii.Error) as error:
@@ -77,7 +77,7 @@ def from_base64(text: str) -> bytes:
 
 
 def plain_name(name: str) -> str:
-    """A file name to show: without folders and characters that do not print. It is never used as a path."""
+    """A file name for display, without folders and unprintable characters. It is never used as a path."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(each for each in last if each.isprintable()).strip()[:LONGEST_NAME]
 
@@ -93,9 +93,9 @@ def _claimed_pixels(picture: Picture, limits: Limits) -> int:
                 width, height = image.size
     except Image.DecompressionBombError as error:
         raise TooLargeError(f"The image {picture.name} claims too many pixels.") from error
-    except Exception as error:  # a damaged file makes Pillow raise almost anything
+    except Exception as error:  # for a damaged file Pillow raises almost anything
         raise DataError(
-            f"The image {picture.name} cannot be read: it is damaged or none of {', '.join(FORMATS)}."
+            f"The image {picture.name} cannot be read: it is damaged, or its format is not one of {', '.join(FORMATS)}."
         ) from error
     if width * height > limits.pixels:
         raise TooLargeError(

@@ -1,4 +1,4 @@
-"""The operations of the service, each declared once: requests are read by it, and OpenAPI describes it."""
+"""The operations of the service, each declared once, both for reading requests and for OpenAPI."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ REASONS = {
     400: "The request cannot be read.",
     401: "The token is missing or wrong.",
     403: "The service was started without --learn, or the request comes from a page of another site.",
-    404: "There is nothing of that name.",
+    404: "There is nothing with that name.",
     408: "The request took too long to arrive.",
-    413: "The request, an image or a number of images is above the limit.",
+    413: "The request, an image or the number of images exceeds the limit.",
     415: "The body is neither JSON nor a form.",
     421: "The Host header names another host.",
     422: "The request was read, but its content cannot be used.",
-    503: "Too much is waiting. Retry-After says when to come back.",
+    503: "Too many images are waiting. Retry-After says when to try again.",
 }
 EVERYWHERE = (401, 403, 421)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value in the query of an address."""
+    """A parameter in the query string."""
 
     name: str
     kind: Literal["integer", "number", "boolean"]
@@ -50,19 +50,19 @@ class Parameter:
     high: float = 1
 
     def read(self, given: str | None) -> Any:
-        """The value, or 400."""
+        """The value; raises a 400 if it is not valid."""
         if given is None:
             return self.default
         if self.kind == "boolean":
             if given not in ("true", "false"):
-                raise HTTPException(400, f"{self.name} is true or false, but got {given[:50]!r}.")
+                raise HTTPException(400, f"{self.name} must be true or false, but got {given[:50]!r}.")
             return given == "true"
         try:
             value = int(given) if self.kind == "integer" else float(given)
         except ValueError:
             value = math.nan
         if not self.low <= value <= self.high:
-            raise HTTPException(400, f"{self.name} is from {self.low:g} to {self.high:g}, but got {given[:50]!r}.")
+            raise HTTPException(400, f"{self.name} must be from {self.low:g} to {self.high:g}, but got {given[:50]!r}.")
         return value
 
     def described(self) -> Schema:
@@ -74,7 +74,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that clients can ask for; its name and summary are those of the function that answers."""
+    """One operation for clients; its name and summary come from the function that implements it."""
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
@@ -88,11 +88,11 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Its identifier, in the description and in metrics."""
+        """The identifier in the description and in metrics."""
         return self.endpoint.__name__
 
     def route(self, service: Any) -> Route:
-        """Where the application finds it: the query is read, the function is called, its answer becomes JSON."""
+        """The route: it reads the query, calls the function and returns the answer as JSON."""
 
         async def answered(request: Request) -> Response:
             request.scope["operation"] = self.name
@@ -124,12 +124,12 @@ class Operation:
 
 
 class Operations(list[Operation]):
-    """Operations declared by decorating the functions that answer them."""
+    """Operations, declared by decorating the functions that implement them."""
 
     def declare(
         self, method: Literal["GET", "POST", "PATCH", "DELETE"], path: str, answer: Schema, **more: Any
     ) -> Callable[[Endpoint], Endpoint]:
-        """The decorator; `more` are the other fields of an Operation."""
+        """A decorator that declares an operation; `more` are the other fields of an Operation."""
 
         def declared(endpoint: Endpoint) -> Endpoint:
             self.append(Operation(method, path, endpoint, answer, **more))
@@ -139,7 +139,7 @@ class Operations(list[Operation]):
 
 
 def openapi(operations: Sequence[Operation], kinds: Sequence[type]) -> Schema:
-    """The whole description; `kinds` are the dataclasses that answers consist of."""
+    """The complete OpenAPI description; `kinds` are the dataclasses that occur in answers."""
     paths: dict[str, Schema] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
@@ -148,7 +148,7 @@ def openapi(operations: Sequence[Operation], kinds: Sequence[type]) -> Schema:
         "info": {
             "title": "handful",
             "version": __version__,
-            "description": "Few-shot image classifiers that answer, and learn, over HTTP.",
+            "description": "Few-shot image classifiers that predict and learn over HTTP.",
         },
         "paths": paths,
         "components": {
@@ -166,7 +166,7 @@ def openapi(operations: Sequence[Operation], kinds: Sequence[type]) -> Schema:
 
 
 def obj(properties: Mapping[str, Schema], optional: Sequence[str] = ()) -> Schema:
-    """An object with these properties, all required but the optional ones."""
+    """An object with these properties, all required except the optional ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": dict(properties), "required": required}
 

@@ -1,4 +1,4 @@
-"""What stands between the network and the service: who may ask, how much they may send, how long they may take."""
+"""Protection of the service: who may send requests, how large they may be, and how long they may take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 HANG_UP = {"connection": "close"}
-"""Sent where the rest of a request is not going to be read."""
+"""Sent if the rest of a request will not be read."""
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -42,7 +42,7 @@ class Limits:
     body: int = 64 * 2**20
     """Bytes of one request."""
     bodies: int = 512 * 2**20
-    """Bytes of all requests that are under way."""
+    """Bytes of all current requests."""
     values: int = 1_000_000
     """Values in one JSON body."""
     images: int = 256
@@ -50,11 +50,11 @@ class Limits:
     image: int = 32 * 2**20
     """Bytes of one image file."""
     pixels: int = 50_000_000
-    """Pixels of one image, as its header claims."""
+    """Pixels of one image, according to its header."""
     pixels_in_all: int = 1_000_000_000
     """Pixels of all images of one request."""
     idle: float = 10.0
-    """Seconds between two pieces of a request, and for the client to take a piece of the answer."""
+    """Seconds between two chunks of a request, and for the client to accept a chunk of the answer."""
     receive: float = 60.0
     """Seconds for a whole request to arrive."""
     answer: float = 120.0
@@ -63,14 +63,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: by which names the service is called, and with which token."""
+    """Who may send requests: the accepted host names, and the token."""
 
     names: frozenset[str] = LOOPBACK
     """Hosts, in lower case and without a port."""
     addresses: bool = False
-    """Whether any IP address is a name too. It is safe: DNS rebinding needs a name that its owner points elsewhere."""
+    """Whether any IP address is accepted. This is safe, because DNS rebinding needs a host name."""
     token: str = ""
-    """What every request must carry as `Authorization: Bearer ...`; empty if nothing is asked for."""
+    """What every request must send as `Authorization: Bearer ...`; empty if no token is needed."""
 
     def knows(self, host: str) -> bool:
         """Whether a Host header names this service."""
@@ -86,7 +86,7 @@ class Access:
 
 
 def access(host: str, names: Iterable[str] = (), token: str = "") -> Access:
-    """Access to a service bound to `host`; beyond this machine it takes a token."""
+    """Access to a service bound to `host`; other machines need a token."""
     if is_loopback(host):
         return Access(LOOPBACK | {host.lower(), *(name.lower() for name in names)}, token=token)
     if not token:
@@ -114,8 +114,8 @@ class Guard:
     """ASGI middleware around a whole application; refusals are JSON with one field, `error`.
 
     It refuses requests for other hosts (DNS rebinding), requests from pages of other origins (cross-site writes),
-    requests without the token, and WebSockets. Bodies are counted while they are received, so that a false length
-    gains nothing. Every answer gets the security headers. Paths in `open_paths` are answered without a token.
+    requests without the token, and WebSockets. Bodies are counted while they are received, so a false length does not
+    help. Every answer gets the security headers. Paths in `open_paths` need no token.
     """
 
     app: ASGIApp
@@ -124,7 +124,7 @@ class Guard:
     policy: str = API_POLICY
     open_paths: frozenset[str] = frozenset()
     held: int = 0
-    """Bytes of the bodies of all requests that are under way."""
+    """Bytes of the bodies of all current requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
@@ -146,7 +146,7 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self.access.knows(hosts[0]):
             asked = hosts[0][:100] if hosts else ""
-            return HTTPException(421, f"This service does not answer to the host {asked!r}.", HANG_UP)
+            return HTTPException(421, f"This service does not accept the host name {asked!r}.", HANG_UP)
         if _from_elsewhere(scope["method"], headers, hosts[0]):
             return HTTPException(403, "Requests from pages of other sites are refused.", HANG_UP)
         if scope["path"] not in self.open_paths and not self.access.admits(headers.get("authorization", "")):
@@ -158,7 +158,7 @@ class Guard:
         return None
 
     def too_large(self) -> HTTPException:
-        """The refusal of a body above the limit."""
+        """The refusal of a body that is too large."""
         return HTTPException(413, f"A request may have at most {self.limits.body} bytes.", HANG_UP)
 
 
@@ -193,9 +193,9 @@ class _Exchange:
             await refused(late)(scope, self.receive, self.sent)
 
     async def taken(self) -> Message:
-        """The next piece of the request, in time and within its size."""
+        """The next chunk of the request, within the limits of time and size."""
         if self.complete:
-            return await self.receive()  # waits for the client to hang up, for as long as it takes
+            return await self.receive()  # waits until the client disconnects, without a limit
         left = self.until - asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(self.guard.limits.idle, max(left, 0))):
@@ -213,7 +213,7 @@ class _Exchange:
         return message
 
     async def sent(self, message: Message) -> None:
-        """Send a piece of the answer, with the security headers; a client that does not take it is hung up on."""
+        """Send a chunk of the answer with the security headers; disconnects a client that does not accept it."""
         if message["type"] == "http.response.start":
             self.started = True
             if self.clock is not None and not self.clock.expired():

@@ -23,10 +23,10 @@ Query = Mapping[str, Any]
 TENSOR: Schema = obj({"name": TEXT, "datatype": TEXT, "shape": array({"type": "integer"})})
 INPUT: Schema = obj({**TENSOR["properties"], "data": {"type": "array"}})
 OUTPUTS = {"label": "BYTES", "probabilities": "FP64", "unknown_score": "FP64"}
-"""What a classifier says about each image, as tensors: the label is empty where the image was rejected."""
+"""The results for each image as tensors; the label of a rejected image is empty."""
 FLOATS = ("FP32", "FP64")
 WIDEST = 10**6
-"""More classes than there are, so that all are named."""
+"""More classes than any model has, so that all are returned."""
 
 
 SERVER = obj({"name": TEXT, "version": TEXT, "extensions": array(TEXT)})
@@ -60,13 +60,13 @@ async def server_live(service: Service, request: Request, query: Query) -> Any:
 
 @operations.declare("GET", "/v2/health/ready", obj({"ready": BOOLEAN}))
 async def server_ready(service: Service, request: Request, query: Query) -> Any:
-    """Whether all models answer; they are loaded before the server starts."""
+    """Whether all models are ready; they are loaded before the server starts."""
     return {"ready": True}
 
 
 @operations.declare("GET", "/v2/models/{model}/ready", obj({"name": TEXT, "ready": BOOLEAN}), errors=(404,))
 async def model_ready(service: Service, request: Request, query: Query) -> Any:
-    """Whether a model answers."""
+    """Whether a model is ready."""
     return {"name": service.model(request).name, "ready": True}
 
 
@@ -111,11 +111,11 @@ def _queries(inputs: Any, limits: Limits) -> list[Picture] | Matrix:
     if shape[0] > limits.images:
         raise TooLargeError(f"A request may have at most {limits.images} images.")
     if len(values) != math.prod(shape):
-        raise HTTPException(400, f"data has {len(values)} values, but the shape asks for another number.")
+        raise HTTPException(400, f"data has {len(values)} values, which does not match the shape.")
     if kind != "BYTES":
         return _array(values, shape, kind)
     if not all(isinstance(each, str) for each in values):
-        raise HTTPException(400, "The values of BYTES are images in base64.")
+        raise HTTPException(400, "The values of BYTES must be images in base64.")
     return checked([("", from_base64(each)) for each in values], limits)
 
 
@@ -123,7 +123,7 @@ def _array(values: list[Any], shape: list[int], kind: str) -> list[Picture] | Ma
     try:
         found = np.array(values, dtype=np.float64).reshape(shape)
     except (ValueError, TypeError, OverflowError) as error:
-        raise HTTPException(400, f"The values of {kind} are numbers.") from error
+        raise HTTPException(400, f"The values of {kind} must be numbers.") from error
     if kind in FLOATS and found.ndim == 2:
         return found
     if kind == "UINT8" and found.ndim == 4 and shape[-1] in (1, 3) and bool(((found >= 0) & (found <= 255)).all()):
@@ -132,7 +132,7 @@ def _array(values: list[Any], shape: list[int], kind: str) -> list[Picture] | Ma
 
 
 def _flat(data: Any) -> list[Any]:
-    """The values of a tensor, which may come nested or flat."""
+    """The values of a tensor, which may be nested or flat."""
     while isinstance(data, list) and data and all(isinstance(each, list) for each in data):
         data = [value for row in data for value in row]
     if not isinstance(data, list):
@@ -153,7 +153,7 @@ def _wanted(outputs: Any) -> set[str]:
 def _false_rejection(parameters: Any) -> float | None:
     share = parameters.get("false_rejection") if isinstance(parameters, dict) else None
     if share is not None and (not isinstance(share, int | float) or not 0 <= share < 1):
-        raise HTTPException(400, "false_rejection is a share from 0 to 1.")
+        raise HTTPException(400, "false_rejection must be from 0 to 1.")
     return share
 
 

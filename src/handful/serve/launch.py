@@ -1,4 +1,4 @@
-"""Starting and stopping the server: a bound socket, the limits of connections, signals that let it finish."""
+"""Start and stop the server: a bound socket, connection limits, and signals that let it finish."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from handful.errors import InvalidOptionError
 from handful.serve.guard import Limits
 
 CONNECTIONS = 512
-"""Connections that may be open at once; requests on further ones are answered with 503."""
+"""The most open connections; requests on further ones get a 503."""
 KEEP_ALIVE = 30
 """Seconds that an idle connection is kept for the next request."""
 GRACE = 30
-"""Seconds that a stopping server gives to the requests that it has accepted."""
+"""Seconds that a stopping server waits for the requests that it has accepted."""
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that clients may connect from now on; port 0 is any free one."""
+    """A listening socket, so that clients can connect from now on; port 0 means any free port."""
     if not 0 <= port < 2**16:
-        raise InvalidOptionError(f"--port is from 0 to {2**16 - 1}, but got {port}.")
+        raise InvalidOptionError(f"--port must be from 0 to {2**16 - 1}, but got {port}.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
@@ -35,13 +35,13 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise InvalidOptionError(
             f"Cannot listen on {host}, port {port}: {error.strerror or error}. "
-            f"Choose another --port, or 0 for any free one."
+            f"Choose another --port, or 0 for any free port."
         ) from error
     return bound
 
 
 def address_of(bound: socket.socket) -> str:
-    """The address to type into a browser on this machine."""
+    """The URL of the server for a browser on this machine."""
     host, port = bound.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -54,7 +54,7 @@ def run(
     grace: int = GRACE,
     stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then call `stopping`, which ends endless answers, and finish what was accepted."""
+    """Serve until SIGINT or SIGTERM, then call `stopping`, which ends streams, and finish accepted requests."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -69,7 +69,7 @@ def run(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=grace,
     )
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again when it has stopped
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises the signal again after it has stopped
         signal.signal(number, lambda *_: None)
     asyncio.run(_serve(uvicorn.Server(config), bound, limits or Limits(), stopping))
 
@@ -91,7 +91,7 @@ async def _when_stopped(server: uvicorn.Server, stopping: Callable[[], None]) ->
 
 
 async def _hang_up_on_silence(server: uvicorn.Server, seconds: float) -> None:
-    """Close connections that have not sent the headers of a request in time, which uvicorn would keep forever."""
+    """Close connections that do not send the headers of a request in time; uvicorn would keep them forever."""
     now = asyncio.get_running_loop().time
     since: dict[Any, float] = {}
     while True:

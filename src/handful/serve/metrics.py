@@ -1,4 +1,4 @@
-"""What the service counts, in the text form that Prometheus reads."""
+"""The metrics of the service in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper ends of the histogram of answering times, in seconds."""
+"""Upper bounds of the histogram of response times, in seconds."""
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """ASGI middleware that counts answers by operation and status, and the seconds that each took.
+    """ASGI middleware that counts answers by operation and status, and measures the seconds that each took.
 
-    The operation is the name that the application left in the scope; requests that reached none are "none", so that
-    strangers' paths do not become labels.
+    The operation is the name that the application put into the scope; requests without one count as "none", so that
+    arbitrary paths do not become labels.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -92,7 +92,7 @@ def _escaped(text: str) -> str:
 
 
 def _memory() -> dict[Labels, float]:
-    """Bytes of this process in memory, where Linux says so."""
+    """The resident memory of this process in bytes, on Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

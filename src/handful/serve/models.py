@@ -1,4 +1,4 @@
-"""The classifiers of a service: answered by the version of the moment, changed one update at a time, kept on disk."""
+"""The classifiers of a service: requests use the current version, and updates run one at a time and go to disk."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from handful.serve.guard import Limits
 from handful.serve.worker import Worker
 
 EXAMPLES = 20_000
-"""Examples that a served classifier may learn: the factor of a ridge regression has as many rows."""
+"""The most examples that a served classifier may learn, because the ridge factor has one row per example."""
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Model:
     """One classifier and its file.
 
-    `now` is replaced as a whole, by an update that was written to disk first: whoever reads it once sees the state
-    before or after, never between, and an update that fails changes nothing.
+    An update is written to disk first and then replaces `now` with one assignment, so a reader sees the state before
+    or after it, never a mix. An update that fails changes nothing.
     """
 
     def __init__(self, path: Path, worker: Worker, learns: bool = False) -> None:
@@ -49,7 +49,7 @@ class Model:
         self._estimating = threading.Lock()
 
     async def answer(self, queries: Sequence[Picture] | Matrix, **options: Any) -> list[Answer]:
-        """The answers of one version to pictures or features; see FewShotClassifier.answer for the options."""
+        """Answers for pictures or features from one version; see FewShotClassifier.answer for the options."""
         with self.worker.admit(len(queries)):
             clf = self.now.snapshot()
             if isinstance(queries, np.ndarray):
@@ -62,7 +62,7 @@ class Model:
     async def _embedded(self, clf: FewShotClassifier, queries: Sequence[Picture]) -> Matrix:
         embedder = clf.embedder_
         if embedder is None:
-            raise InvalidOptionError("This classifier was fitted to features, so it takes features, not images.")
+            raise InvalidOptionError("This classifier was fitted to features, so send features, not images.")
         found = []
         for part in embedder.parts:
             pixels = await self.worker.run(_pixels, queries, part)
@@ -70,7 +70,7 @@ class Model:
         return found[0] if len(found) == 1 else unit_rows(np.concatenate(found, axis=1))
 
     async def estimate(self) -> Estimate:
-        """What leave-one-out says about the version of the moment; computed once per version."""
+        """The leave-one-out estimate of the current version, computed once per version."""
         return await self.worker.run(self._estimated)
 
     def _estimated(self) -> Estimate:
@@ -81,7 +81,7 @@ class Model:
             return self._estimate
 
     async def add(self, pictures: Sequence[Picture], label: Any) -> FewShotClassifier:
-        """Learn examples of one class; the classifier afterwards."""
+        """Learn examples of one class; returns the updated classifier."""
 
         def change(clf: FewShotClassifier) -> None:
             if len(clf.labels_) + len(pictures) > EXAMPLES:
@@ -92,11 +92,11 @@ class Model:
             return await self._update(change)
 
     async def relabel(self, digest: str, label: Any) -> FewShotClassifier:
-        """Correct the label of an example; the classifier afterwards."""
+        """Correct the label of an example; returns the updated classifier."""
         return await self._update(lambda clf: clf.relabel(label_from(label, clf.classes_), digest=digest))
 
     async def forget(self, **which: Any) -> FewShotClassifier:
-        """Forget an example by its digest, or a class by its label; the classifier afterwards."""
+        """Forget an example by its digest, or a class by its label; returns the updated classifier."""
         return await self._update(lambda clf: clf.forget(**which))
 
     async def _update(self, change: Callable[[FewShotClassifier], object]) -> FewShotClassifier:
@@ -104,9 +104,11 @@ class Model:
             return await asyncio.get_running_loop().run_in_executor(self._updates, self._updated, change)
 
     def _updated(self, change: Callable[[FewShotClassifier], object]) -> FewShotClassifier:
-        """Change a copy, write it, then let it take the place of the old one."""
+        """Change a copy, write it to disk, then replace the old version with it."""
         with locked(self.path):
-            if _stamp(self.path) != self._stamp:  # another process has changed the file: its update must not be lost
+            if (
+                _stamp(self.path) != self._stamp
+            ):  # another process has changed the file, and its update must not be lost
                 self.now, self._stamp = FewShotClassifier.load(self.path, cache=False), _stamp(self.path)
             new = self.now.snapshot()
             change(new)
@@ -128,17 +130,17 @@ class Service:
     limits: Limits
 
     def model(self, request: Request) -> Model:
-        """The model that a path names, or 404."""
+        """The model with this name; raises a 404 if there is none."""
         name = request.path_params["model"]
         if name not in self.models:
             raise HTTPException(404, f"There is no model {name[:50]!r}. GET /models lists them.")
         return self.models[name]
 
     def learning_model(self, request: Request) -> Model:
-        """The same, if it may be changed, or 403."""
+        """The model with this name, if it may be changed; raises a 403 otherwise."""
         model = self.model(request)
         if not model.learns:
-            raise HTTPException(403, "This service does not learn. Start it with --learn to let it.")
+            raise HTTPException(403, "This service does not learn. Start it with --learn to allow updates.")
         return model
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Reading requests: images from forms or JSON, and values of the right type, or an answer that says what is wrong."""
+"""Read requests: images from forms or JSON, and values with the right type; errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from handful.serve.worker import Worker
 
 FORM, JSON = "multipart/form-data", "application/json"
 FIELDS = 8
-"""Fields of a form besides its files."""
+"""The most fields of a form, not counting files."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Sent:
 
 
 async def sent(request: Request, worker: Worker, limits: Limits) -> Sent:
-    """The body of a request, by its Content-Type."""
+    """The body of a request, parsed according to its Content-Type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == FORM:
         return await _form(request, limits)
@@ -46,7 +46,9 @@ async def _form(request: Request, limits: Limits) -> Sent:
 
 
 def _object(body: bytes, most: int) -> dict[str, Any]:
-    if sum(map(body.count, (b",", b"[", b"{"))) > most:  # before parsing, because values take more room than their text
+    if (
+        sum(map(body.count, (b",", b"[", b"{"))) > most
+    ):  # before parsing, because values take more memory than their text
         raise HTTPException(413, f"A JSON body may have at most {most} values.")
     try:
         found = json.loads(body, parse_constant=_refuse)
@@ -62,7 +64,7 @@ def _refuse(constant: str) -> float:
 
 
 def pictures_of(body: Sent, limits: Limits) -> list[Picture]:
-    """The files of a form, or the JSON list `images` of objects with `data` in base64 and, if wanted, a `name`."""
+    """The files of a form, or the JSON list `images` of objects with `data` in base64 and an optional `name`."""
     items = body.fields.get("images", []) if not body.files else []
     if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
         raise HTTPException(400, "images must be a list of objects with the fields data (base64) and name.")
@@ -76,7 +78,7 @@ def pictures_of(body: Sent, limits: Limits) -> list[Picture]:
 
 
 def text_of(item: dict[str, Any], name: str, default: str | None = None) -> str:
-    """A field that is text."""
+    """The value of a text field."""
     value = item.get(name, default)
     if not isinstance(value, str):
         raise HTTPException(400, f"The field {name} must be text.")

@@ -1,4 +1,4 @@
-"""A classifier as one HTML file that works anywhere, without a server: the network in a few lines of JavaScript."""
+"""Export a classifier as one HTML file that works without a server and runs the network in plain JavaScript."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from handful.errors import InvalidOptionError
 
 PAGE = Path(__file__).parent / "static" / "standalone.html"
 LARGEST = 12_000_000
-"""Weights that a page may carry: at two bytes each it has 32 MB then, and needs some seconds per image."""
+"""The most weights in a page; at two bytes each it then has 32 MB, and takes a few seconds per image."""
 
 
 def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
-    """The page, for the paper's four-layer networks with batch norm and for EfficientNet-Lite, alone or joined."""
+    """The page, for the paper's four-layer networks with batch norm and for EfficientNet-Lite, single or joined."""
     parts = [_part(each) for each in embedder.parts]
     if not all(parts) or sum(_size(each) for each in embedder.parts) > LARGEST:
         raise InvalidOptionError(
-            f"A page of its own cannot run the embedding '{embedder.name}': it knows the networks for drawings and "
-            f"photographs that come with handful. Take the .handful or the ONNX file, or switch to one of those."
+            f"The exported page cannot run the embedding '{embedder.name}', only the networks for drawings and "
+            f"photographs that come with handful. Export a .handful or ONNX file, or switch to one of those."
         )
     head, score = state.head.linear(), score_estimate(state)
     weights = state.scale * head.weights
@@ -43,12 +43,12 @@ def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
         "low": score.low if score.examples else None,
         "high": score.high if score.examples else None,
     }
-    text = json.dumps(model).replace("<", "\\u003c")  # so that no name ends the script
+    text = json.dumps(model).replace("<", "\\u003c")  # so that no name can end the script element
     return PAGE.read_text(encoding="utf-8").replace("MODEL_AS_JSON", text)
 
 
 def _part(embedder: Embedder) -> dict[str, Any] | None:
-    """One network with the preprocessing of its images; None for a kind that the page does not know."""
+    """One network with its preprocessing; None for a kind that the page does not support."""
     network = torch_network(embedder)
     modules = [] if network is None else [*network.modules()]
     four = next((each for each in modules if isinstance(each, Conv4)), None)
@@ -73,7 +73,7 @@ def _size(embedder: Embedder) -> int:
 
 
 def _block(block: nn.Module) -> dict[str, Any] | None:
-    """Convolution, pooling and leak of a block whose norm has been folded away; None for any other block."""
+    """Convolution, pooling and leak of a block with folded norm; None for any other block."""
     conv, *rest = [each for each in block.children() if not isinstance(each, nn.Identity | nn.Dropout)]
     match rest:
         case [nn.MaxPool2d() as pool, nn.LeakyReLU() as leaky] if isinstance(conv, nn.Conv2d) and conv.bias is not None:
@@ -84,7 +84,7 @@ def _block(block: nn.Module) -> dict[str, Any] | None:
 
 
 def _efficientnet(network: EfficientNetLite) -> Iterator[dict[str, Any]]:
-    """Its convolutions in order: which are clipped, which end a block, and which add what the block began with."""
+    """Its convolutions in order: which are clipped, which end a block, and which add the block's input."""
     yield {**_padded(network.stem), "clip": True, "last": True}
     for block in network.blocks:
         if isinstance(block, InvertedResidual):
@@ -97,7 +97,7 @@ def _efficientnet(network: EfficientNetLite) -> Iterator[dict[str, Any]]:
 def _padded(layer: nn.Sequential) -> dict[str, Any]:
     padding, convolution = layer[0], layer[1]
     if not isinstance(convolution, nn.Conv2d):
-        raise TypeError(f"a layer is padding and a convolution, not a {type(convolution).__name__}")
+        raise TypeError(f"expected padding and a convolution as a layer, but got {type(convolution).__name__}")
     if isinstance(padding, nn.ZeroPad2d):
         return _convolution(convolution, padding.padding[0], padding.padding[1], np.float16)
     border = int(convolution.padding[0])
@@ -106,7 +106,7 @@ def _padded(layer: nn.Sequential) -> dict[str, Any]:
 
 def _convolution(layer: nn.Conv2d, before: int, after: int, precision: type[np.floating[Any]]) -> dict[str, Any]:
     if layer.bias is None:
-        raise TypeError("the batch norms of the network have to be folded into its convolutions")
+        raise TypeError("the batch norms of the network must be folded into its convolutions first")
     return {
         "weights": _packed(layer.weight.detach().numpy(), precision),
         "bias": _packed(layer.bias.detach().numpy()),

@@ -1,4 +1,4 @@
-"""The studio behind its page: projects as JSON over HTTP, progress as server-sent events, and the page itself."""
+"""The server of the studio: projects as JSON over HTTP, progress as server-sent events, and the page itself."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ PAGE_POLICY = (
     "media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-"""For pictures: their address names their content."""
+"""For pictures, whose URL identifies their content."""
 HEARTBEAT = 15.0
-"""Seconds between two signs of life on a quiet stream of events."""
+"""Seconds between keep-alive messages on a quiet stream of events."""
 STOPPING = 0.5
-"""Seconds that a stopping studio waits for the batch of images that it is looking at; everything else is saved."""
+"""Seconds that a stopping studio waits for the batch that it is embedding; everything else is saved."""
 Json = dict[str, Any]
 
 
 @dataclass
 class Channel:
-    """Sends the events of a session to every page that listens; `tell` may be called from any thread."""
+    """Sends the events of a session to every connected page; `tell` may be called from any thread."""
 
     loop: asyncio.AbstractEventLoop
     listeners: set[asyncio.Queue[tuple[str, Json]]] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Channel:
 
 @dataclass
 class Studio:
-    """The application: its shelf of projects and the sessions of those that are open."""
+    """The application: a shelf of projects, and the sessions of open ones."""
 
     shelf: Shelf
     limits: Limits = field(default_factory=Limits)
@@ -71,7 +71,7 @@ class Studio:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def application(self, access: Access = Access()) -> ASGIApp:  # noqa: B008
-        """The ASGI application, guarded."""
+        """The ASGI application, inside its guard."""
         project = "/api/projects/{project}"
         routes = [
             Route("/", _page),
@@ -120,7 +120,7 @@ class Studio:
         return JSONResponse({"id": await run_in_threadpool(self.shelf.create, class_name(body.get("name")))}, 201)
 
     async def remove(self, request: Request) -> Response:
-        """Delete a project for good."""
+        """Delete a project permanently."""
         identity = request.path_params["project"]
         async with self._opening:
             open_session = self.sessions.pop(identity, None)
@@ -130,7 +130,7 @@ class Studio:
         return JSONResponse({})
 
     async def session(self, request: Request) -> Session:
-        """The session of the project that a request names, opened at its first use."""
+        """The session of the project in a request, opened on first use."""
         return (await self.opened(request.path_params["project"]))[0]
 
     async def opened(self, identity: str) -> tuple[Session, Channel]:
@@ -162,11 +162,11 @@ class Studio:
         return JSONResponse(await run_in_threadpool(session.state, query.get("session", ""), seen))
 
     async def act(self, request: Request) -> Response:
-        """One change, and what the page shows differently afterwards; how long it took is in `Server-Timing`."""
+        """Make one change and return what the page has to update; the time it took is in `Server-Timing`."""
         session, body = await self.session(request), await _json(request)
         action = ACTIONS.get(str(body.get("action")))
         if action is None:
-            raise InvalidOptionError(f"The action is one of {', '.join(ACTIONS)}.")
+            raise InvalidOptionError(f"The action must be one of {', '.join(ACTIONS)}.")
 
         since = body.get("since")
         seen = since if isinstance(since, int) else None
@@ -204,7 +204,7 @@ class Studio:
         return JSONResponse(await run_in_threadpool(run))
 
     async def small(self, request: Request) -> Response:
-        """A small picture of an image."""
+        """The thumbnail of an image."""
         identity = request.path_params["project"]
         folder = self.shelf.path(identity) / "small"
         file = folder / f"{_digest(request)}.jpg"
@@ -213,7 +213,7 @@ class Studio:
         return FileResponse(file, headers=FOREVER, media_type="image/jpeg")
 
     async def large(self, request: Request) -> Response:
-        """An image for looking at."""
+        """A large version of an image."""
         project, item = (await self.session(request)).project, _digest(request)
         if not await run_in_threadpool(project.image(item).is_file):  # it came with a .handful file
             return await self.small(request)
@@ -241,7 +241,7 @@ class Studio:
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     async def export(self, request: Request) -> Response:
-        """The classifier as a file to take away."""
+        """The classifier as a file to download."""
         session, kind = await self.session(request), request.path_params["kind"]
         if kind not in ("handful", "onnx", "html"):
             raise HTTPException(404, "There is no such export.")
@@ -272,13 +272,13 @@ ACTIONS: dict[str, Callable[[Session, Json], object]] = {
     "undo": lambda session, body: session.undo(),
     "redo": lambda session, body: session.redo(),
 }
-"""What a page may ask for, by name."""
+"""The actions of a page, by name."""
 
 
 def _items(body: Json) -> list[str]:
     items = body.get("items")
     if not isinstance(items, list) or not all(isinstance(each, str) for each in items):
-        raise InvalidOptionError("items is a list of images.")
+        raise InvalidOptionError("items must be a list of images.")
     return items
 
 

@@ -1,4 +1,4 @@
-"""What a person can change in a project, each as the facts that it sets: one step that can be undone."""
+"""The changes that a user can make to a project, each as the facts that it sets and as one step to undo."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ MOST_IMAGES = 5000
 
 @dataclass(frozen=True)
 class Step:
-    """A change to make: what it is called, and the facts that it sets, None for those that go."""
+    """A change to make: its title, and the facts that it sets, with None for those that it deletes."""
 
     title: str
     facts: Facts
     batch: str = ""
-    """Steps that follow each other with the same batch are undone together."""
+    """Consecutive steps with the same batch are undone together."""
 
 
 def add(project: Project, item: str, name: str, label: str | None, batch: str = "") -> Step:
-    """Add an image to a class or, without one, to the pile; an image that is already here is only relabelled."""
+    """Add an image to a class or, without one, to the pile; a known image is only relabelled."""
     items, facts = project.items(), _class_facts(project, label)
     known = items.get(item)
     if known is None:
@@ -37,7 +37,7 @@ def add(project: Project, item: str, name: str, label: str | None, batch: str = 
 
 
 def label(project: Project, items: Sequence[str], label: str | None) -> Step:
-    """Move images to a class (a new one if there is none of that name), or to the pile."""
+    """Move images to a class, which is created if necessary, or to the pile."""
     known, facts = _known(project, items), _class_facts(project, label)
     for item, value in known.items():
         facts[f"item/{item}"] = {"name": value["name"], "label": label, "n": value["n"]}
@@ -46,7 +46,7 @@ def label(project: Project, items: Sequence[str], label: str | None) -> Step:
 
 
 def confirm(project: Project, items: Sequence[str]) -> Step:
-    """Say that labels are right, so that they are not called doubtful again."""
+    """Confirm that labels are right, so that they are not called doubtful again."""
     facts = {f"item/{item}": {**value, "sure": True} for item, value in _known(project, items).items()}
     return Step("Confirm a label", facts)
 
@@ -64,7 +64,7 @@ def add_class(project: Project, name: str) -> Step:
 
 
 def rename_class(project: Project, old: str, new: str) -> Step:
-    """Rename a class; the name of another class joins the two."""
+    """Rename a class; if the name is that of another class, the two are merged."""
     name, value = class_name(new), _class(project, old)
     facts: Facts = {f"class/{old}": None, f"class/{name}": project.facts.get(f"class/{name}", value)}
     for item, each in project.items().items():
@@ -89,7 +89,7 @@ def rename(project: Project, name: str) -> Step:
 def reject(project: Project, share: float) -> Step:
     """The share of known images that may be called unknown."""
     if share not in REJECTIONS:
-        raise InvalidOptionError(f"The share to reject is one of {', '.join(map(str, REJECTIONS))}.")
+        raise InvalidOptionError(f"The share to reject must be one of {', '.join(map(str, REJECTIONS))}.")
     return Step("Change when an image is none of these", {"reject": share}, "reject")
 
 
@@ -98,7 +98,7 @@ def _place(label: str | None) -> str:
 
 
 def _class_facts(project: Project, label: str | None) -> Facts:
-    """What makes sure that a class exists."""
+    """The facts that ensure that a class exists."""
     if label is None or f"class/{class_name(label)}" in project.facts:
         return {}
     order = [value["n"] for key, value in project.facts.items() if key.startswith("class/")]
@@ -115,5 +115,5 @@ def _class(project: Project, name: str) -> Any:
 def _known(project: Project, items: Sequence[str]) -> dict[str, Any]:
     here = project.items()
     if not items or any(item not in here for item in items):
-        raise InvalidOptionError("That image is not in the project any more.")
+        raise InvalidOptionError("That image is no longer in the project.")
     return {item: here[item] for item in items}

@@ -1,4 +1,4 @@
-"""The embeddings of a project: which can be chosen, which one is in use, and the features of every image by it."""
+"""The embeddings of a project: the available ones, the one in use, and its features of every image."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ TITLES = {
     "file": "The embedding of the opened file",
 }
 OPENED = "opened.handful"
-"""The copy of the file that a project was made from."""
+"""A copy of the file that a project was made from."""
 GLANCES = 12
-"""Images by which an embedding is chosen."""
+"""Number of images that are inspected to choose an embedding."""
 
 
 class Embeddings:
-    """What a project's images look like to the embedding in use; called under the lock of its session."""
+    """The features of a project's images; call its methods under the lock of the session."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._loaded: dict[str, AnyEmbedder] = {}
         self.active = ""
-        """The one in use; empty before the first image."""
+        """The embedding in use; empty before the first image."""
         self.features: dict[str, Matrix] = {}
-        """The features of the images by the one in use."""
+        """The features of the images by the embedding in use."""
 
     def __repr__(self) -> str:
         return f"Embeddings({self.active or 'none yet'!r}, {len(self.features)} images)"
 
     def names(self) -> list[str]:
-        """Those that can be chosen here."""
+        """The names of the embeddings that can be chosen."""
         return [*_installed(), *(["file"] if (self._project.folder / OPENED).exists() else [])]
 
     @property
     def chosen(self) -> str:
-        """The one that was asked for last, or "auto"."""
+        """The embedding that was chosen last, or "auto"."""
         return str(self._project.facts.get("embedding", "auto"))
 
     def require(self, name: str) -> None:
-        """Refuse an embedding that is not here, or that cannot see all images."""
+        """Raise if an embedding is not available, or cannot embed all images."""
         if name not in self.names():
-            raise InvalidOptionError(f"The embedding is one of {', '.join(self.names())}, but got {name[:40]!r}.")
+            raise InvalidOptionError(f"The embedding must be one of {', '.join(self.names())}, but got {name[:40]!r}.")
         whole = [item for item in self._project.items() if not self._project.image(item).exists()]
         if name != "file" and whole:
             raise InvalidOptionError(
-                f"{len(whole)} images came with a .handful file, which holds their features and not the images "
-                f"themselves, so another embedding cannot see them. Delete them, or start from the images."
+                f"{len(whole)} images came with a .handful file, which holds their features but not the images "
+                f"themselves, so another embedding cannot be used. Delete them, or start from the images."
             )
 
     def embedder(self, name: str) -> AnyEmbedder:
-        """An embedding by name, loaded at its first use."""
+        """An embedding by name, loaded on first use."""
         if name not in self._loaded:
             if name == "file":
                 _, found = read_file(self._project.folder / OPENED, None)
@@ -72,19 +72,19 @@ class Embeddings:
         return self._loaded[name]
 
     def missing(self, name: str) -> list[str]:
-        """The images that this embedding has not seen."""
+        """The images that this embedding has not embedded yet."""
         items = self._project.items()
         done = self.features if name == self.active else self.known(name)
         return [item for item in items if item not in done]
 
     def known(self, name: str, items: Sequence[str] | None = None) -> dict[str, Matrix]:
-        """The features of all images of the project, or of some, that this embedding has seen."""
+        """The features of all or some images of the project that this embedding has already embedded."""
         return self._project.features(
             self.embedder(name).digest, [*self._project.items()] if items is None else [*items]
         )
 
     def activate(self) -> bool:
-        """Take up the chosen one if it has seen every image, or if there is none in use yet; whether it changed."""
+        """Use the chosen embedding if it has embedded every image, or if none is in use; returns whether it changed."""
         name = self.chosen
         if name in ("auto", self.active) or (self.active and self.missing(name)):
             return False
@@ -92,13 +92,13 @@ class Embeddings:
         return True
 
     def recall(self) -> None:
-        """Bring back the features of images that were deleted and are here again."""
+        """Restore the features of images that were deleted and added again."""
         back = [item for item in self._project.items() if item not in self.features]
         if back and self.active:
             self.features |= self.known(self.active, back)
 
     def choose(self) -> str:
-        """The embedding that suits the images, by a look at some; a complaint if the best is not installed."""
+        """The embedding that suits some of the images, and a message if the best one is not installed."""
         complaint = ""
         try:
             name = automatic([self.picture(item) for item in [*self._project.items()][:GLANCES]])
@@ -112,13 +112,13 @@ class Embeddings:
         return Picture(self._project.items()[item]["name"], self._project.image(item).read_bytes())
 
     def look(self, name: str, pictures: Sequence[Picture]) -> Matrix:
-        """The features (n, e) of images; needs no lock."""
+        """The features (n, e) of images; this needs no lock."""
         return embed(pictures, self.embedder(name), None, thumbnails=False).features
 
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """The embeddings by name; asked once, because looking for packages costs a millisecond."""
+    """The installed embeddings by name, cached because looking for packages takes a millisecond."""
     named = ["characters"]
     if find_spec(PACKAGED["photographs"].package) is not None:
         named.append("photographs")

@@ -18,18 +18,18 @@ from handful.serve.studio_store import Shelf, class_name
 
 
 def open_source(shelf: Shelf, source: Path) -> str:
-    """The project of a folder or a .handful file: the one it became before or else a new one, which begins empty."""
+    """The project of a folder or .handful file: an existing one, or else a new, empty one."""
     whole = str(source.resolve())
     for summary in shelf.list():
         if summary.source == whole:
             return summary.identity
     if source.is_file():
-        read_file(source, None)  # what is no classifier is refused before a project is made of it
+        read_file(source, None)  # raises before a project is created if the file is not a classifier
     return shelf.create(source.stem or "Project", {"source": whole, "import": whole})
 
 
 def take_over(session: Session) -> None:
-    """Take over what the command line named, if there is something left of it; after a crash the next start goes on."""
+    """Import the source given on the command line, if anything is left; after a crash the next start continues."""
     source = session.project.facts.get("import")
     if source is None:
         return
@@ -61,7 +61,7 @@ def _take_folder(session: Session, folder: Path) -> None:
 
 
 def _take_model(session: Session, path: Path) -> None:
-    """Take over the examples of a .handful file: their features, names and small pictures."""
+    """Import the examples of a .handful file: their features, names and thumbnails."""
     state, embedder = read_file(path, None)
     if embedder is None:
         raise DataError(f"{path} was made from features, so the studio has no images to show.")

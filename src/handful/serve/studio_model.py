@@ -1,4 +1,4 @@
-"""What the studio learns and shows, as functions of one immutable state: no threads, no files."""
+"""What the studio learns and shows, as pure functions of one immutable state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from handful.classifier.selection import probabilities, rejection_threshold
 from handful.errors import NotEnoughClassesError
 
 SORTED = 60
-"""Images of the pile whose order is computed in full; the others follow by doubt."""
+"""Images of the pile whose order is computed exactly; the others follow by uncertainty."""
 REJECTIONS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Shares of known images that the slider of the tray offers to reject; 0 rejects nothing."""
 NEAREST = 5
@@ -29,7 +29,7 @@ Labels = Mapping[str, str]
 def learnt(
     state: State | None, labels: Labels, features: Mapping[str, Matrix], name_of: Callable[[str], str]
 ) -> State | None:
-    """The state for these labels: what differs is forgotten, relabelled or added, exactly; None below two classes."""
+    """The state for these labels: differences are forgotten, relabelled or added exactly; None below two classes."""
     if len(set(labels.values())) < 2:
         return None
 
@@ -48,7 +48,7 @@ def learnt(
         return fit_state(Options(), *examples(labels))
     try:
         return _updated(state, labels, [*known], changed, gone, examples)
-    except NotEnoughClassesError:  # on the way, not in the end
+    except NotEnoughClassesError:  # temporarily, not in the result
         return fit_state(Options(), *examples(labels))
 
 
@@ -72,7 +72,7 @@ def _updated(
 
 
 def shown(state: State) -> Json:
-    """Accuracy, classes, guesses, doubtful labels, near duplicates and thresholds, images named by their digest."""
+    """Accuracy, classes, guesses, doubtful labels, near duplicates and thresholds, with images given by digest."""
     classes = class_estimates(state)
     digests = [source.digest for source in state.sources]
     return {
@@ -87,7 +87,7 @@ def shown(state: State) -> Json:
 
 
 def _guesses(state: State) -> dict[str, str]:
-    """For each example that can be held out, the class that all others give it."""
+    """The class that all others predict for each example that can be held out."""
     held, names = state.held_out.tolist(), [str(label) for label in state.classes]
     best = state.held_out_scores[held].argmax(1).tolist() if held else []
     return {state.sources[row].digest: names[code] for row, code in zip(held, best, strict=True)}
@@ -102,7 +102,7 @@ def _thresholds(state: State) -> list[float | None]:
 
 
 def score_json(score: ScoreEstimate) -> Json:
-    """An estimated accuracy as plain values, None where there is none."""
+    """An estimated accuracy as plain values, or None without an estimate."""
     return {
         "accuracy": _finite(score.accuracy),
         "low": _finite(score.low),
@@ -114,7 +114,7 @@ def score_json(score: ScoreEstimate) -> Json:
 
 
 def sorted_pile(state: State | None, pile: Mapping[str, Matrix]) -> list[Json]:
-    """Unlabelled images with a guess for each, the one whose label would teach most first."""
+    """Unlabelled images with a guess for each, sorted by how much their label would teach."""
     ids = [*pile]
     if state is None or not ids:
         return [{"id": item} for item in ids]
@@ -131,7 +131,7 @@ def sorted_pile(state: State | None, pile: Mapping[str, Matrix]) -> list[Json]:
 
 
 def answered(state: State, row: Matrix) -> Json:
-    """What the classifier says about one image: probabilities, how unknown it is, and the nearest examples."""
+    """The answer for one image: probabilities, unknown score and nearest examples."""
     probabilities = _probabilities(state, row[None])[0]
     return {
         "answers": [
@@ -156,7 +156,7 @@ def _finite(value: float) -> float | None:
 
 
 def needs_of(state_needs: Mapping[str, str], name: str, count: int, enough: int) -> str:
-    """Why a class should get more images; empty if it need not."""
+    """Why a class needs more images; empty if it does not."""
     if count < 2:
         return "needs a second image to be tested" if count else "needs images"
     if name in state_needs:
@@ -165,14 +165,14 @@ def needs_of(state_needs: Mapping[str, str], name: str, count: int, enough: int)
 
 
 class Page:
-    """The images as the page shows them, each with the revision in which it last changed."""
+    """The images as shown on the page, each with the revision of its last change."""
 
     def __init__(self) -> None:
         self._items: dict[str, tuple[int, Json]] = {}
         self._gone: dict[str, int] = {}
 
     def turn(self, revision: int, items: Mapping[str, Json]) -> None:
-        """Take over the images of a new revision."""
+        """Update to the images of a new revision."""
         before = self._items
         self._gone |= dict.fromkeys(before.keys() - items.keys(), revision)
         for item in self._gone.keys() & items.keys():
@@ -183,7 +183,7 @@ class Page:
         }
 
     def since(self, revision: int | None) -> Json:
-        """All images, or those that changed after a revision and those that went."""
+        """All images, or those that changed after a revision and those that were removed."""
         if revision is None:
             return {"items": [value for _, value in self._items.values()]}
         changed = [value for when, value in self._items.values() if when > revision]

@@ -1,6 +1,4 @@
-"""An open project of the studio: every change reaches the disk and the classifier at once, and images are embedded in
-the background.
-"""
+"""An open project of the studio: changes are saved and learnt at once, and images are embedded in the background."""
 
 from __future__ import annotations
 
@@ -27,17 +25,17 @@ from handful.serve.studio_model import REJECTIONS, Page, answered, learnt, needs
 from handful.serve.studio_store import Facts, Project, file_name
 
 BATCH = 8
-"""Images embedded between two reports of progress, and between two looks whether to stop."""
+"""Images embedded between two progress reports, and between two checks whether to stop."""
 SHOWN = 60
-"""Images of the pile that a page gets; the others follow as these are labelled."""
+"""Images of the pile that are sent to a page; the others follow as these are labelled."""
 FEW = 5
-"""Classes with fewer images than this are asked for more."""
+"""Classes with fewer images than this are listed as needing more."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the background work is, and what it does."""
+    """What the background work is doing, and how far it has got."""
 
     done: int = 0
     total: int = 0
@@ -47,7 +45,7 @@ class Progress:
 class Session:
     """A project with its classifier. All public methods may be called from any thread.
 
-    `tell` is called, from any thread, with the name of an event and what belongs to it.
+    `tell` is called with the name and data of an event, from any thread.
     """
 
     def __init__(self, project: Project, tell: Callable[[str, Json], None]) -> None:
@@ -78,12 +76,12 @@ class Session:
         return f"Session({self.project!r}, {self._embeddings!r})"
 
     def start(self, work: Callable[[Session], None]) -> None:
-        """Do something in a thread of its own, which has to look at `stopped` now and then."""
+        """Run work in a separate thread, which has to check `stopped` regularly."""
         self._threads.append(threading.Thread(target=work, args=(self,), name="studio", daemon=True))
         self._threads[-1].start()
 
     def close(self, patience: float = 30.0) -> None:
-        """Stop the background work and close the project; a batch that takes longer than this is not waited for."""
+        """Stop the background work and close the project, without waiting longer than this for a batch."""
         self.stopped = True
         self._wake.set()
         for thread in self._threads:
@@ -93,7 +91,7 @@ class Session:
     # -------------------------------------------------------------------------------------------------------- changes
 
     def do(self, make: Callable[..., Step], *arguments: Any) -> None:
-        """Make a change of `studio_changes`, to the project as it is now."""
+        """Apply a change of `studio_changes` to the current project."""
         with self._lock:
             step = make(self.project, *arguments)
             if not step.batch or step.batch != self._last_batch:
@@ -103,7 +101,7 @@ class Session:
                 self._changed()
 
     def add_image(self, content: bytes, name: str, label: str | None, batch: str = "") -> Json:
-        """Add an image to a class or to the pile; says in which class it was already, if it was."""
+        """Add an image to a class or to the pile; returns the class that it was already in, if any."""
         small, item = small_picture(name, content), digest(content)
         with self._lock:
             known = self.project.items().get(item)
@@ -113,20 +111,20 @@ class Session:
         return {"id": item, "known": None if known is None else known["label"]}
 
     def choose_embedding(self, name: str) -> None:
-        """Use another embedding, as soon as all images have been embedded by it."""
+        """Use another embedding as soon as it has embedded all images."""
         with self._lock:
             self._embeddings.require(name)
             self._set(f"Switch the embedding to {name}", {"embedding": name})
 
     def compare(self, name: str) -> None:
-        """Estimate, in the background, what accuracy another embedding would have."""
+        """Estimate in the background what accuracy another embedding would have."""
         with self._lock:
             self._embeddings.require(name)
             self._wanted = [*(each for each in self._wanted if each != name), name]
         self._wake.set()
 
     def cancel(self) -> None:
-        """Stop the background work: images not yet embedded are removed, and a switch or comparison is dropped."""
+        """Stop the background work: remove images that are not embedded yet, and drop a switch or comparison."""
         with self._lock:
             self._wanted = []
             active = self._embeddings.active
@@ -140,11 +138,11 @@ class Session:
         self.do(lambda project: Step(title, facts))
 
     def undo(self) -> str | None:
-        """Take back the last change, exactly."""
+        """Undo the last change exactly."""
         return self._travelled(self.project.undo)
 
     def redo(self) -> str | None:
-        """Repeat the change that was undone last."""
+        """Redo the change that was undone last."""
         return self._travelled(self.project.redo)
 
     def _travelled(self, move: Callable[[], Any]) -> str | None:
@@ -168,7 +166,7 @@ class Session:
             self._refresh()
 
     def _refresh(self) -> None:
-        """Make the classifier that of the labels."""
+        """Update the classifier to the current labels."""
         self._embeddings.recall()
         items, features = self.project.items(), self._embeddings.features
         labels = {item: each["label"] for item, each in items.items() if each["label"] is not None and item in features}
@@ -187,7 +185,7 @@ class Session:
     def state(self, session: str = "", since: int | None = None) -> Json:
         """Everything that the page shows, as plain values.
 
-        A page that names its session and the revision that it has seen gets only the images that changed `since`.
+        A page that gives its session and last revision only gets the images that changed `since`.
         """
         with self._lock:
             partial = since is not None and session == self._token
@@ -217,7 +215,7 @@ class Session:
             }
 
     def _sorted(self, pile: list[str]) -> list[Json]:
-        """The pile, what to label next first; its order is computed once per classifier and pile."""
+        """The pile, sorted by what to label next; the order is computed once per classifier and pile."""
         ready = {item: self._embeddings.features[item] for item in pile if item in self._embeddings.features}
         model, known, found = self._pile
         if model is not self._model or known != [*ready]:
@@ -226,7 +224,7 @@ class Session:
         return found + [{"id": item} for item in pile if item not in ready]
 
     def progress(self) -> Json:
-        """How far the background work is."""
+        """The progress of the background work."""
         progress = self._progress
         return {"done": progress.done, "total": progress.total, "text": progress.text}
 
@@ -267,7 +265,7 @@ class Session:
         return {"chosen": chosen, "active": active, "options": options}
 
     def answer(self, content: bytes, name: str = "image") -> Json:
-        """What the classifier says about an image: probabilities, how unknown it is, and the nearest examples."""
+        """The answer for an image: probabilities, unknown score and nearest examples."""
         with self._lock:
             model, active = self._model, self._embeddings.active
         if model is None:
@@ -275,7 +273,7 @@ class Session:
         return answered(model, self._embeddings.look(active, [Picture(name, content)])[0])
 
     def save(self, path: Path) -> None:
-        """Write the classifier to a .handful file with small pictures of the examples, a .onnx file or a .html page."""
+        """Write the classifier to a .handful file with thumbnails, an .onnx file or an .html page."""
         with self._lock:
             model, embedder = self._model, self._embeddings.embedder(self._embeddings.active or "characters")
         if model is None:
@@ -300,7 +298,7 @@ class Session:
                 while not self.stopped and self._step():
                     pass
             except (HandfulError, OSError, RuntimeError, sqlite3.Error) as error:
-                if self.stopped:  # the project was closed during the batch, which the next session embeds again
+                if self.stopped:  # the project was closed during the batch; the next session embeds it again
                     return
                 self.tell("failed", {"message": str(error)})
                 with self._lock:
@@ -308,7 +306,7 @@ class Session:
             self._report(Progress())
 
     def _step(self) -> bool:
-        """Embed one batch of what is missing; False if nothing is."""
+        """Embed one batch of missing images; returns False if there are none."""
         with self._lock:
             if not self.project.items():
                 return False

@@ -24,7 +24,7 @@ from handful.errors import CheckpointError, DataError, HandfulError, InvalidOpti
 FORMAT = 1
 FILE = "project.sqlite"
 MOST_UNDONE = 300
-"""Changes that can be undone; older ones are final."""
+"""The most changes that can be undone; older ones are final."""
 LONGEST_NAME = 80
 Facts = dict[str, Any]
 """Everything about a project as flat keys: name, embedding, reject, class/NAME and item/DIGEST."""
@@ -39,7 +39,7 @@ _IDENTITY, _DIGEST = re.compile(r"[0-9a-f]{12}"), re.compile(r"[0-9a-f]{1,64}")
 
 @dataclass(frozen=True)
 class Change:
-    """One step of the history: what it was called, and every fact that it changed, before and after."""
+    """One step of the history: its title, and every fact that it changed, before and after."""
 
     number: int
     title: str
@@ -50,8 +50,8 @@ class Change:
 class Project:
     """One project in one folder: facts, history and features in SQLite, and the images as files named by their content.
 
-    A change writes its facts and its step of the history in one transaction. Undo and redo put back the facts of a
-    step, whatever it was.
+    A change writes its facts and its step of the history in one transaction. Undo and redo restore the facts of any
+    step.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,11 @@ class Project:
             self._connection = self._opened()
             with self._reading():
                 self.facts = self._checked_facts()
-        except (sqlite3.DatabaseError, UnicodeError, HandfulError) as error:  # some damage sqlite3 cannot even word
+        except (
+            sqlite3.DatabaseError,
+            UnicodeError,
+            HandfulError,
+        ) as error:  # sqlite3 cannot even describe some kinds of damage
             self._stack.close()
             if isinstance(error, HandfulError):
                 self._connection.close()
@@ -77,16 +81,16 @@ class Project:
 
     @property
     def identity(self) -> str:
-        """The name of its folder, which is part of its address."""
+        """The name of its folder, which is part of its URL."""
         return self.folder.name
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name that the user gave it."""
         return str(self.facts.get("name", "Untitled"))
 
     def items(self) -> Mapping[str, dict[str, Any]]:
-        """The images by their digest, in the order in which they were added."""
+        """The images by digest, in the order in which they were added."""
         if self._items is None:
             found = [(key[5:], value) for key, value in self.facts.items() if key.startswith("item/")]
             self._items = dict(sorted(found, key=lambda pair: (pair[1]["n"], pair[0])))
@@ -100,9 +104,9 @@ class Project:
     # ------------------------------------------------------------------------------------------------------- changes
 
     def change(self, title: str, after: Mapping[str, Any], batch: str = "") -> bool:
-        """Set facts, None meaning that there is no such fact any more; False if nothing would change.
+        """Set facts, or delete those set to None; returns False if nothing would change.
 
-        Changes that follow each other with the same `batch` are one step of the history.
+        Consecutive changes with the same `batch` are one step of the history.
         """
         with self._guard, self._transaction():
             facts = {key: (self.facts.get(key), value) for key, value in after.items()}
@@ -124,15 +128,15 @@ class Project:
         return True
 
     def undo(self) -> Change | None:
-        """Put back what the last change replaced; None if there is nothing to undo."""
+        """Undo the last change; None if there is nothing to undo."""
         return self._travel(self._cursor(), 0)
 
     def redo(self) -> Change | None:
-        """Repeat what was undone last; None if there is nothing to redo."""
+        """Redo what was undone last; None if there is nothing to redo."""
         return self._travel(self._cursor() + 1, 1)
 
     def undoable(self) -> str | None:
-        """The title of the change that undo would take back."""
+        """The title of the change that undo would revert."""
         return self._title(self._cursor())
 
     def redoable(self) -> str | None:
@@ -140,7 +144,7 @@ class Project:
         return self._title(self._cursor() + 1)
 
     def settle(self, after: Mapping[str, Any]) -> None:
-        """Set facts outside the history: what is not the user's own doing."""
+        """Set facts outside the history, for changes that the user did not make."""
         with self._guard, self._transaction():
             self._set(after)
 
@@ -178,7 +182,7 @@ class Project:
                 self._follow(key[5:], value)
 
     def _follow(self, item: str, value: Any) -> None:
-        """Keep the images in their order; they are sorted again only where one comes back between others."""
+        """Keep the images in order; they are sorted again only if one returns between others."""
         if self._items is None:
             return
         last = next(reversed(self._items.values()), {"n": -1})
@@ -192,7 +196,7 @@ class Project:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing, in memory as on disk."""
+        """A transaction that also covers the facts in memory."""
         before = dict(self.facts)
         try:
             with self._connection:
@@ -207,23 +211,23 @@ class Project:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Say of what cannot be read that the project is damaged."""
+        """Report anything that cannot be read as damage to the project."""
         try:
             yield
         except sqlite3.OperationalError:
-            raise  # of the disk or a lock
+            raise  # caused by the disk or a lock
         except (sqlite3.DatabaseError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(
-                f"The project {self.folder} is damaged: {str(error).rstrip('.')}. Delete it, or bring back a copy."
+                f"The project {self.folder} is damaged: {str(error).rstrip('.')}. Delete it, or restore a copy."
             ) from error
 
     def _checked_facts(self) -> Facts:
-        """The facts, if all of them are of the types that the rest relies on."""
+        """The facts, after checking that all of them have the expected types."""
         rows = self._connection.execute("SELECT key, value FROM facts")
         facts = {from_json(str, key, "a key"): parse_json(value) for key, value in rows}
         found = from_json(int, facts.get("format", FORMAT), "format")
         if found > FORMAT:
-            raise NewerFormatError(f"The project {self.folder} has format {found}; update handful to open it.")
+            raise NewerFormatError(f"The project {self.folder} has format {found}. Update handful to open it.")
         if not 0 <= from_json(int, facts.get("cursor", 0), "cursor") < 2**62:
             raise ValueError(f"its history is at step {facts['cursor']}")
         for name in ("name", "embedding", "source", "import"):
@@ -241,26 +245,26 @@ class Project:
     # ------------------------------------------------------------------------------------------- images and features
 
     def keep(self, item: str, content: bytes, small: bytes) -> None:
-        """Store an image file and its small picture, before any fact speaks of them."""
+        """Store an image file and its thumbnail, before any fact refers to them."""
         if not self.image(item).exists():
             write_atomically(self.image(item), content)
         self.keep_small(item, small)
 
     def keep_small(self, item: str, small: bytes) -> None:
-        """Store a small picture alone, where there is no more of an image."""
+        """Store only a thumbnail, if there is no image file."""
         if not self.small(item).exists():
             write_atomically(self.small(item), small)
 
     def image(self, item: str) -> Path:
-        """The file of an image; its name is made of the digest and nothing else."""
+        """The file of an image; its name is made only of the digest."""
         return self.folder / "images" / item
 
     def small(self, item: str) -> Path:
-        """The file of a small picture."""
+        """The file of a thumbnail."""
         return self.folder / "small" / f"{item}.jpg"
 
     def features(self, embedding: str, items: Sequence[str]) -> dict[str, Matrix]:
-        """The features of those of these images that were embedded before."""
+        """The stored features of these images, as far as they were embedded before."""
         wanted = set(items)
         with self._guard, self._reading():
             rows = self._connection.execute(
@@ -269,13 +273,13 @@ class Project:
             return {item: np.frombuffer(row, dtype="<f8") for item, row in rows if item in wanted}
 
     def keep_features(self, embedding: str, rows: Mapping[str, Matrix]) -> None:
-        """Remember features."""
+        """Store features."""
         values = [(embedding, item, row.astype("<f8").tobytes()) for item, row in rows.items()]
         with self._guard, self._transaction():
             self._connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", values)
 
     def sweep(self) -> None:
-        """Delete images and features that neither a fact nor the history speaks of any more."""
+        """Delete images and features that neither a fact nor the history refers to."""
         with self._guard, self._reading(), self._transaction():
             steps = self._connection.execute("SELECT changes FROM history").fetchall()
             known = {key[5:] for (step,) in steps for key in _changes(step) if key.startswith("item/")}
@@ -287,14 +291,14 @@ class Project:
                 file.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let others open the project."""
+        """Close the project, so that others can open it."""
         with self._guard:
             self._connection.close()
             self._stack.close()
 
     def _opened(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.folder / FILE, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")  # a change waits for the disk once instead of four times
+        connection.execute("PRAGMA journal_mode = WAL")  # a change then waits for the disk once instead of four times
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(_TABLES)
         with connection:
@@ -309,7 +313,7 @@ def _changes(text: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def class_name(text: Any) -> str:
-    """A class's name as people typed it: one line, no invisible characters, not too long."""
+    """A valid class name from user input: one line, without invisible characters, not too long."""
     if not isinstance(text, str):
         raise InvalidOptionError("A class needs a name.")
     plain = unicodedata.normalize("NFC", text)
@@ -317,7 +321,7 @@ def class_name(text: Any) -> str:
     if not plain:
         raise InvalidOptionError("A class needs a name.")
     if len(plain) > LONGEST_NAME:
-        raise InvalidOptionError(f"A name has at most {LONGEST_NAME} characters, but this one has {len(plain)}.")
+        raise InvalidOptionError(f"A name may have at most {LONGEST_NAME} characters, but this one has {len(plain)}.")
     return plain
 
 
@@ -352,12 +356,12 @@ class Shelf:
     root: Path
 
     def list(self) -> list[Summary]:
-        """The projects, last changed first; a folder that is not a project is passed over."""
+        """The projects, last changed first; other folders are skipped."""
         found = [self._summary(file) for file in self.root.glob(f"*/{FILE}") if _IDENTITY.fullmatch(file.parent.name)]
         return sorted((each for each in found if each is not None), key=lambda each: -each.changed)
 
     def create(self, name: str, facts: Mapping[str, Any] | None = None) -> str:
-        """A new, empty project, with some more facts about it."""
+        """Create an empty project, with some more facts about it."""
         identity = secrets.token_hex(6)
         project = Project(self.root / identity)
         project.settle({"name": class_name(name), **(facts or {})})
@@ -369,11 +373,11 @@ class Shelf:
         return Project(self.path(identity))
 
     def remove(self, identity: str) -> None:
-        """Delete a project and all that is in it."""
+        """Delete a project with everything in it."""
         shutil.rmtree(self.path(identity))
 
     def path(self, identity: str) -> Path:
-        """The folder of a project; nothing but its twelve hexadecimal digits is taken from the address."""
+        """The folder of a project; only its twelve hexadecimal digits are taken from the URL."""
         folder = self.root / identity
         if not _IDENTITY.fullmatch(identity) or not (folder / FILE).is_file():
             raise DataError(f"There is no project {identity[:20]!r}.")
@@ -402,9 +406,9 @@ class Shelf:
 
 
 def _changed_at(file: Path) -> float:
-    """When a database was changed last; the latest changes of an open one are in a file beside it."""
+    """When a database was last changed; the latest changes of an open one are in a file next to it."""
     return max(each.stat().st_mtime for each in (file, file.with_name(f"{file.name}-wal")) if each.exists())
 
 
 def _refuse_second() -> None:
-    raise DataError("This project is open in another handful studio. Close that one first.")
+    raise DataError("This project is open in another handful studio. Close it there first.")

@@ -1,4 +1,4 @@
-"""Embedding in a thread of its own: what arrives together is embedded as one batch, and the queue has an end."""
+"""Embedding in a separate thread: images that arrive together are embedded as one batch, and the queue is limited."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from handful.serve.decode import TooLargeError
 
 T = TypeVar("T")
 BATCH = 8
-"""Images in one pass of the network: larger batches leave the processor's cache, are slower, and make others wait."""
+"""Images in one pass of the network; larger batches do not fit into the CPU cache, are slower, and make others wait."""
 QUEUE = 512
-"""Images accepted and not yet answered; more are refused."""
+"""The most images that are accepted and not answered yet; more are refused."""
 
 
 class BusyError(HandfulError):
@@ -46,16 +46,16 @@ class _Job:
 class Worker:
     """Call `admit` around a request, `run` for work like decoding or scoring, and `embed` for the network.
 
-    One thread runs the network, because it uses all cores already. It takes the oldest job and all others for the same
-    embedding that fit into a batch, so a busy service has full batches and an idle one answers at once.
+    One thread runs the network, because the network already uses all cores. It takes the oldest job and all others for
+    the same embedding that fit into a batch, so a busy service has full batches and an idle one answers at once.
     """
 
     def __init__(self, queue: int = QUEUE, batch: int = BATCH, side_threads: int = 2) -> None:
         self.queue, self.batch = queue, batch
         self.pending = 0
-        """Images admitted and not yet answered."""
+        """Images that are admitted and not answered yet."""
         self.images, self.batches, self.seconds = 0, 0, 0.0
-        """What the network has done so far."""
+        """Images, batches and seconds of the network so far."""
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = False
@@ -65,13 +65,13 @@ class Worker:
 
     @contextmanager
     def admit(self, images: int) -> Iterator[None]:
-        """Count these images as pending; refuse them if the queue has no room now, or never would."""
+        """Count these images as pending; raises if the queue has no room for them now, or never would."""
         if self._stopping:
             raise BusyError("The service is stopping.", 5)
         if images > self.queue:
-            raise TooLargeError(f"A request may have at most {self.queue} images here, but this one has {images}.")
+            raise TooLargeError(f"A request may have at most {self.queue} images, but this one has {images}.")
         if self.pending + images > self.queue:
-            raise BusyError(f"{self.pending} images are waiting already. Try again later.", self.retry_after())
+            raise BusyError(f"{self.pending} images are already waiting. Try again later.", self.retry_after())
         self.pending += images
         try:
             yield
@@ -79,12 +79,12 @@ class Worker:
             self.pending -= images
 
     def retry_after(self) -> int:
-        """Seconds until what is pending has probably been answered."""
+        """Seconds until the pending images will probably have been answered."""
         each = self.seconds / self.images if self.images else 0.05
         return min(60, max(1, math.ceil(each * self.pending)))
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a side thread, so that the event loop stays free."""
+        """Call a function in another thread, so that the event loop is not blocked."""
         return await asyncio.get_running_loop().run_in_executor(self._side, function, *arguments)
 
     async def embed(self, embedder: Embedder, pixels: NDArray[np.uint8]) -> Matrix:
@@ -98,7 +98,7 @@ class Worker:
         return np.concatenate(await asyncio.gather(*(asyncio.wrap_future(job.features) for job in jobs)))
 
     async def stop(self) -> None:
-        """Admit nothing more, finish what was admitted, end the threads."""
+        """Admit nothing more, finish what was admitted, and end the threads."""
         self._stopping = True
         while self.pending:
             await asyncio.sleep(0.02)
@@ -118,7 +118,7 @@ class Worker:
                 self.batches += 1
 
     def _next(self) -> list[_Job]:
-        """The jobs of the next batch; none at the end."""
+        """The jobs of the next batch; none when stopping."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or (self._stopping and not self.pending))
             if not self._jobs:
@@ -141,7 +141,7 @@ class Worker:
             if len(jobs) == 1:
                 jobs[0].features.set_exception(error)
                 return
-            for job in jobs:  # each alone, so that one client's images cannot fail another's
+            for job in jobs:  # separately, so that one client's images cannot make another's fail
                 self._answer([job])
             return
         ends = np.cumsum([len(job.pixels) for job in jobs])

@@ -59,7 +59,7 @@ def ridge_predictions(X: Tensor, Y: Tensor, lam: float | Tensor, Q: Tensor) -> T
     If n > e, it solves eq. 4, the smaller system, and multiplies.
 
     X (..., n, e), Y (..., n, o), Q (..., q, e), lam a number or a tensor that broadcasts over the leading dimensions
-    -> (..., q, o). A head to train through: it costs less than `ridge` and a product, and differentiates in all four.
+    -> (..., q, o). It is cheaper than `ridge` and a product, and differentiable in all four arguments.
     """
     require_rows("X", X, "Y", Y)
     lam = as_tensor(lam, X)

@@ -1,4 +1,4 @@
-"""The embedded data set `glyphs`: handwritten-like characters of invented alphabets, drawn by code from a seed."""
+"""The built-in data set `glyphs`: characters of invented alphabets that look handwritten, drawn by code from a seed."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from handful.data.sources.glyphs._fixed_point import SIDE, Dice
 from handful.data.table import Benchmark, ImageTable
 
 ALPHABETS = {"train": 32, "val": 6, "test": 12}
-"""How many alphabets each split has; no two splits share one."""
+"""Number of alphabets in each split; splits share none."""
 
 HANDS = 20
 """Drawings per character, one by each hand."""
 
 SHA256 = "2cfe8a453f8e04c3009db75b55bfbc026beda0bd388ecf1814c3264b78e9fb24"
-"""Of the pixels of seed 0, in order: tells whether a cached file is what this version draws."""
+"""Hash of the pixels of seed 0, to check whether a cached file is what this version draws."""
 
 _CANDIDATES = 80
 _FEWEST, _MOST = 20, 36
 
 
 def load_glyphs(cache: Path | None = None) -> Benchmark:
-    """The benchmark, cut by alphabet; kept as one file in the folder `cache`, if given, and mapped from there.
+    """The benchmark, split by alphabet; if `cache` is given, it is stored in that folder as one memory-mapped file.
 
-    A file that is damaged or from another version is drawn again; a folder that cannot be written to is not an error.
+    A file that is damaged or from another version is drawn again; a folder that is not writable is not an error.
     """
     sizes = _alphabet_sizes(0)
     table = draw() if cache is None else _table(_cached(cache / "glyphs.npy", HANDS * sum(sizes)), sizes)
@@ -44,7 +44,7 @@ def load_glyphs(cache: Path | None = None) -> Benchmark:
 
 
 def draw(seed: int = 0) -> ImageTable:
-    """All images of a seed: the same to the bit on every run and every machine.
+    """All images of a seed, with the same bits on every run and every machine.
 
     Classes are called "alphabet07/character12" and grouped by alphabet; ink is 255 on 0.
     """
@@ -86,7 +86,7 @@ def _cached(path: Path, n_images: int) -> NDArray[np.uint8]:
 
 
 def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
-    """The pixels in the file, or None where it is missing or not what this version draws."""
+    """The pixels in the file, or None if it is missing or not what this version draws."""
     shape = (n_images, 1, SIDE, SIDE)
     header = _header(shape)
     try:
@@ -102,14 +102,14 @@ def _mapped(path: Path, n_images: int) -> NDArray[np.uint8] | None:
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """How a .npy file of uint8 in this shape begins: compared, not parsed, so that no foreign file can surprise."""
+    """The beginning of a .npy file of uint8 in this shape; it is compared, not parsed, so untrusted files are safe."""
     buffer = BytesIO()
     np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 
 
 def _store(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write a .npy file whole, or not at all."""
+    """Write a .npy file, completely or not at all."""
     with replacing(path) as temporary, temporary.open("wb") as file:
         file.write(_header(pixels.shape))
         file.write(pixels.tobytes())

@@ -1,7 +1,7 @@
-"""Invented alphabets, and the hands that write them: slant, size, pen, and strokes that never fall twice alike.
+"""Invented alphabets, and the hands that write them: slant, size, pen, and strokes that vary with every drawing.
 
-An alphabet puts its characters together from a few strokes of its own. Of many candidates it keeps those that can be
-read and that are unlike each other.
+An alphabet combines its characters from its own few strokes. Of many candidates it keeps those that are legible and
+different from each other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from handful.data.sources.glyphs._fixed_point import (
 )
 
 STEPS = 16
-"""A stroke is a path of this many steps."""
+"""Number of steps in the path of a stroke."""
 
 VOCABULARY = 8
-"""How many strokes an alphabet chooses from."""
+"""Number of strokes that an alphabet chooses from."""
 MAX_STROKES = 5
-"""No character has more strokes than this."""
+"""The most strokes of a character."""
 
 _CELL = 4
 _FAR = 1 << 40
@@ -40,10 +40,10 @@ _FAR = 1 << 40
 
 @dataclass(frozen=True)
 class Characters:
-    """Ideal characters, as nobody draws them: strokes (..., MAX_STROKES, STEPS + 1, 2), and which of them are drawn.
+    """Ideal characters, before a hand draws them: strokes (..., MAX_STROKES, STEPS + 1, 2), and which are drawn.
 
-    `joints` (..., MAX_STROKES, 3) says for each stroke which of its points belongs to which earlier stroke's which
-    point. The middle of a character is the origin, its larger side is ONE at most; x points right and y down.
+    `joints` (..., MAX_STROKES, 3) has for each stroke one of its points, the earlier stroke that it joins, and the
+    point there. The origin is the middle of a character, its larger side is at most ONE; x points right and y down.
     """
 
     strokes: IntArray
@@ -57,18 +57,18 @@ class Characters:
 
 @dataclass(frozen=True)
 class _Kinship:
-    """Characters that take their first strokes from an earlier one: kindred letters, or a bar that all share."""
+    """Characters that copy their first strokes from an earlier one: related letters, or a bar that all share."""
 
     parent: IntArray
     taken: NDArray[np.bool_]
 
     def share(self, values: IntArray) -> IntArray:
-        """Values (alphabets, characters, strokes), with those of the parent where a stroke is taken from it."""
+        """Values (alphabets, characters, strokes), with those of the parent for strokes that are copied from it."""
         return np.where(self.taken, np.take_along_axis(values, self.parent, axis=1), values)
 
 
 def invent(dice: Dice, alphabets: int, characters: int) -> Characters:
-    """`alphabets` alphabets of `characters` characters each: strokes turned, sized, and joined to earlier ones."""
+    """Invent alphabets of `characters` characters each, with strokes turned, sized, and joined to earlier ones."""
     shape = (alphabets, characters, MAX_STROKES)
     kin = _kinship(dice, shape)
     drawn = np.arange(MAX_STROKES) < _stroke_counts(dice, shape)[..., None]
@@ -80,7 +80,7 @@ def invent(dice: Dice, alphabets: int, characters: int) -> Characters:
 
 
 def join(strokes: IntArray, joints: IntArray, gaps: IntArray) -> IntArray:
-    """Move each stroke but the first so that its own point lies `gaps` (..., strokes, 2) from where it belongs."""
+    """Move each stroke except the first so that its own point lies `gaps` (..., strokes, 2) from its joint."""
     flat = strokes.reshape(-1, *strokes.shape[-3:]).copy()
     own, other, theirs = joints.reshape(len(flat), -1, 3).transpose(2, 1, 0)
     apart = gaps.reshape(len(flat), -1, 2)
@@ -92,7 +92,7 @@ def join(strokes: IntArray, joints: IntArray, gaps: IntArray) -> IntArray:
 
 
 def gaps_of(strokes: IntArray, joints: IntArray) -> IntArray:
-    """How far each stroke's own point lies from the point it belongs to, (..., strokes, 2)."""
+    """The offset of each stroke's own point from the point that it joins, (..., strokes, 2)."""
     flat = strokes.reshape(-1, *strokes.shape[-3:])
     own, other, theirs = joints.reshape(len(flat), -1, 3).transpose(2, 0, 1)
     each, stroke = np.indices(own.shape)
@@ -118,7 +118,7 @@ def _stroke_counts(dice: Dice, shape: tuple[int, int, int]) -> IntArray:
 
 
 def _turned(dice: Dice, parts: IntArray, kin: _Kinship) -> IntArray:
-    """Strokes turned by quarters, in some alphabets by eighths, mirrored now and then, and of several sizes."""
+    """Strokes rotated by quarter turns (in some alphabets eighths), sometimes mirrored, in several sizes."""
     shape = parts.shape[:3]
     grain = np.where(dice.between("grain", 0, 2, (shape[0], 1, 1)) == 0, 8, 4)
     turn = kin.share(dice.between("turn of a stroke", 0, 7, shape)) * grain // 8
@@ -139,14 +139,14 @@ def _joints(dice: Dice, shape: tuple[int, int, int], kin: _Kinship) -> IntArray:
 
 
 def _gaps(dice: Dice, shape: tuple[int, int, int], kin: _Kinship) -> IntArray:
-    """Most strokes touch where they belong; some stand loosely beside."""
+    """The gaps between strokes: most touch, some do not."""
     loose = kin.share(dice.between("loose", 0, 99, shape)) < 28
     apart = np.stack([kin.share(dice.normal(f"apart {axis}", ONE // 3, shape)) for axis in "xy"], axis=-1)
     return np.where(loose[..., None], apart, 0)
 
 
 def _sized(dice: Dice, parts: IntArray) -> IntArray:
-    """Characters centred; what is large by its strokes is brought down to ONE, what is small may keep small."""
+    """Centred characters; large ones are scaled down to ONE, small ones may stay small."""
     low, high = parts.min(axis=(2, 3), keepdims=True), parts.max(axis=(2, 3), keepdims=True)
     side = (high - low).max(axis=-1, keepdims=True)
     least = dice.between("least size", ONE // 2, ONE, (*parts.shape[:2], 1, 1, 1))
@@ -158,7 +158,8 @@ def _sized(dice: Dice, parts: IntArray) -> IntArray:
 def select(candidates: Characters, size: int) -> IntArray:
     """The numbers of the `size` candidates (of one alphabet) to keep, in their order.
 
-    Half of those that go are the most tangled ones; of the rest, the later one of the two most alike goes each time.
+    Half of the discarded candidates are the most tangled ones; after that, the later one of the two most similar is
+    discarded each time.
     """
     ink = _coarse_ink(candidates)
     surplus = len(ink) - size
@@ -188,14 +189,14 @@ def _coarse_ink(candidates: Characters) -> IntArray:
 
 
 def _openness(candidates: Characters, ink: IntArray) -> IntArray:
-    """Ink per length of stroke: little where strokes run over each other."""
+    """Ink per length of stroke, which is low where strokes overlap."""
     steps = np.abs(np.diff(candidates.strokes, axis=-2)).sum(axis=(-2, -1))
     openness: IntArray = ink.sum(axis=-1) * ONE // np.where(candidates.drawn, steps, 0).sum(axis=-1)
     return openness
 
 
 def _unlikeness(ink: IntArray) -> IntArray:
-    """How much of the ink of two characters is not shared, for each pair (first, later)."""
+    """The share of the ink of two characters that they do not have in common, for each pair (first, later)."""
     total = ink.sum(axis=-1)
     apart: IntArray = np.abs(ink[:, None] - ink[None]).sum(axis=-1) * ONE // (total[:, None] + total[None])
     apart[np.tril_indices(len(apart))] = _FAR
@@ -203,7 +204,7 @@ def _unlikeness(ink: IntArray) -> IntArray:
 
 
 class _Family(NamedTuple):
-    """Strokes that turn alike: at each step by its share of a whole, which is `least` to `greatest` degrees.
+    """A kind of stroke: each step turns by its share of a total of `least` to `greatest` degrees.
 
     A run of equal shares is an arc, a single one between zeros is a corner, a change of sign is an inflection.
     """
@@ -239,7 +240,7 @@ _FAMILIES = {
 
 
 def _stroke_vocabulary(dice: Dice, alphabets: int) -> IntArray:
-    """The strokes that each alphabet uses, (alphabets, VOCABULARY, STEPS + 1, 2): centred, their larger side ONE."""
+    """The strokes of each alphabet, (alphabets, VOCABULARY, STEPS + 1, 2), centred, with their larger side ONE."""
     shape = (alphabets, VOCABULARY)
     turns = _family_turns(dice, shape) + dice.normal("own turn", 6, (*shape, STEPS))
     heading = np.cumsum(turns, axis=-1)
@@ -254,7 +255,7 @@ def _stroke_vocabulary(dice: Dice, alphabets: int) -> IntArray:
 
 
 def _family_turns(dice: Dice, shape: tuple[int, int]) -> IntArray:
-    """By how much each stroke turns before each of its steps: a family, how far it turns, and to which side."""
+    """How much each stroke turns before each of its steps: a family, an amount, and a side."""
     families = list(_FAMILIES.values())
     family = dice.choose("family", [member.often for member in families], shape)
     shares = np.array([member.shares for member in families])[family]
@@ -286,13 +287,13 @@ def write(dice: Dice, letters: Characters, hands: int) -> NDArray[np.uint8]:
 
 
 def _habitual(dice: Dice, label: str, std: int, shape: tuple[int, int]) -> IntArray:
-    """Deviations of which half the variance is the hand's habit and half this drawing's chance."""
+    """Random deviations; half of the variance is the hand's habit, half varies with the drawing."""
     half = std * 181 // 256
     return dice.normal(f"{label} by habit", half, (1, shape[1])) + dice.normal(f"{label} by chance", half, shape)
 
 
 def _restroked(dice: Dice, letters: Characters, hands: int) -> IntArray:
-    """Each stroke turned, sized and bent a little on its own, then joined to the others about where it belongs."""
+    """Each stroke slightly turned, sized and bent, then joined to the others near its joint."""
     ideal, joints = (np.repeat(part[:, None], hands, axis=1) for part in (letters.strokes, letters.joints))
     shape = ideal.shape[:3]
     low, high = ideal.min(axis=-2, keepdims=True), ideal.max(axis=-2, keepdims=True)
@@ -308,14 +309,14 @@ def _restroked(dice: Dice, letters: Characters, hands: int) -> IntArray:
 
 
 def _between_knots() -> IntArray:
-    """Weights in units of 1/ONE that spread _KNOTS values over the points of a stroke, straight from knot to knot."""
+    """Weights in units of 1/ONE that interpolate _KNOTS values linearly over the points of a stroke."""
     place = np.arange(STEPS + 1) * (_KNOTS - 1) * ONE // STEPS
     weights: IntArray = np.clip(ONE - np.abs(place[:, None] - np.arange(_KNOTS) * ONE), 0, ONE)
     return weights
 
 
 def _warped(dice: Dice, points: IntArray) -> IntArray:
-    """The whole character on a page that a quadratic map bends, so that strokes which touch still touch."""
+    """The whole character bent by a quadratic map, so that strokes that touch still touch."""
     x, y = points[..., 0], points[..., 1]
     bend = dice.normal("warp", ONE // 5, (*points.shape[:2], 1, 1, 3, 2))
     terms = np.stack([x * x >> 12, x * y >> 12, y * y >> 12], axis=-1)[..., None]
@@ -324,7 +325,7 @@ def _warped(dice: Dice, points: IntArray) -> IntArray:
 
 
 def _postured(dice: Dice, points: IntArray) -> IntArray:
-    """Slant, rotation and size of the whole character, by habit and by chance."""
+    """The whole character with slant, rotation and size, from habit and chance."""
     wide, high, size, slant, angle = (
         _habitual(dice, label, std, points.shape[:2])[..., None, None]
         for label, std in (
@@ -341,13 +342,13 @@ def _postured(dice: Dice, points: IntArray) -> IntArray:
 
 
 def _place(dice: Dice, shape: tuple[int, int]) -> IntArray:
-    """Where on the page the middle of each drawing is, (characters, hands, 1, 1, 2)."""
+    """The position of the middle of each drawing on the page, (characters, hands, 1, 1, 2)."""
     off = np.stack([_habitual(dice, f"place {axis}", PIXEL, shape) for axis in "xy"], axis=-1)
     return SIDE * PIXEL // 2 + off[:, :, None, None]
 
 
 def _pen(dice: Dice, shape: tuple[int, int, int]) -> IntArray:
-    """The pen's radius at every step of every stroke: each hand has its pen, and presses it unevenly."""
+    """The pen's radius at every step of every stroke; each hand has its own pen and varying pressure."""
     pen = 9 + dice.choose("pen", (1, 2, 5, 8, 5, 2, 1), (1, shape[1], 1, 1))
     pressure = dice.normal("pressure", 1, (*shape, STEPS // 4))
     return np.clip(pen + np.repeat(pressure, 4, axis=-1), 0, RADII - 1)

@@ -1,4 +1,4 @@
-"""Drawing in integers, the same to the bit on every machine: random numbers, sines, and pen strokes to grey pixels."""
+"""Drawing with integers, for the same bits on every machine: random numbers, sines, and rasterised pen strokes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 FULL_TURN = 1024
-"""Angles are integers; this many make a full turn."""
+"""Angles are integers; this is a full turn."""
 
 ONE = 4096
-"""Factors (sines, scales, shears) are integers; this many make 1."""
+"""Factors (sines, scales, shears) are integers; this is 1."""
 
 _FOUR_UNIFORMS_STD = 37837
 
@@ -27,11 +27,11 @@ class Dice:
         self._seed = seed
 
     def child(self, label: str) -> Dice:
-        """Dice of their own, whose sequences have nothing to do with these."""
+        """Independent dice, with unrelated sequences."""
         return Dice(f"{self._seed}/{label}")
 
     def bits(self, label: str, shape: Sequence[int]) -> NDArray[np.uint64]:
-        """64 random bits per place."""
+        """64 random bits per entry."""
         key = int.from_bytes(hashlib.sha256(f"{self._seed}/{label}".encode()).digest()[:8], "little")
         counter = np.arange(1, 1 + int(np.prod(shape)), dtype=np.uint64)
         mixed = np.uint64(key) + counter * np.uint64(0x9E3779B97F4A7C15)
@@ -45,20 +45,20 @@ class Dice:
         return low + ((wide * (high - low + 1)) >> 32)
 
     def normal(self, label: str, std: int | IntArray, shape: Sequence[int]) -> IntArray:
-        """Integers that are normal to the eye: the sum of four uniforms, so never beyond 3.5 deviations."""
+        """Integers that look normal: the sum of four uniforms, so never beyond 3.5 standard deviations."""
         bits = self.bits(label, shape)
         quarters = sum(((bits >> np.uint64(16 * part)) & np.uint64(0xFFFF)).astype(np.int64) for part in range(4))
         centred: IntArray = np.asarray(quarters, dtype=np.int64) - 2 * 0xFFFF
         return centred * std // _FOUR_UNIFORMS_STD
 
     def choose(self, label: str, weights: Sequence[int], shape: Sequence[int]) -> IntArray:
-        """Indices into `weights`, each as often as its weight says."""
+        """Random indices into `weights`, with probabilities proportional to the weights."""
         point = self.between(label, 0, sum(weights) - 1, shape)
         return np.searchsorted(np.cumsum(weights), point, side="right").astype(np.int64)
 
 
 def sine(angle: IntArray) -> IntArray:
-    """The sine in units of 1/ONE by Bhaskara's rational formula: exact in integers, and within 0.002 of the truth."""
+    """The sine in units of 1/ONE by Bhaskara's rational formula, in exact integers and with an error below 0.002."""
     half = FULL_TURN // 2
     within = angle % FULL_TURN
     fold = within % half
@@ -73,7 +73,7 @@ def cosine(angle: IntArray) -> IntArray:
 
 
 def rotate(points: IntArray, angle: IntArray) -> IntArray:
-    """Points (..., 2) turned by `angle` (...) about the origin."""
+    """Points (..., 2) rotated by `angle` (...) about the origin."""
     x, y, along, across = points[..., 0], points[..., 1], cosine(angle), sine(angle)
     return np.stack([x * along - y * across, x * across + y * along], axis=-1) >> 12
 
@@ -82,10 +82,10 @@ SIDE = 28
 """Height and width of an image in pixels."""
 
 PIXEL = 256
-"""Coordinates are integers; this many make a pixel."""
+"""Coordinates are integers; this is one pixel."""
 
 RADII = 16
-"""Pens come in this many radii: index r is a radius of (r + 6) / 24 pixels."""
+"""Number of pen radii; index r is a radius of (r + 6) / 24 pixels."""
 
 _MARGIN = 4
 _CANVAS = SIDE + 2 * _MARGIN
@@ -97,7 +97,7 @@ _AT_ONCE = 1 << 13
 
 
 def _ink_by_distance() -> NDArray[np.uint8]:
-    """Ink (0 to 255) by radius and squared distance: full inside the pen, falling to none across its rim."""
+    """Ink (0 to 255) by radius and squared distance: full inside the pen, falling to zero across its rim."""
     reach = 3 * PIXEL // 2
     table = np.zeros((RADII, (reach * reach >> _COARSE) + 1), dtype=np.uint8)
     distance = np.array([isqrt(squared << _COARSE) for squared in range(table.shape[1])])
@@ -132,7 +132,7 @@ def rasterise(strokes: IntArray, drawn: NDArray[np.bool_], radius: IntArray) -> 
 
 
 def _cut(begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Segments cut into pieces short enough for the window; the third array says which segment a piece is of."""
+    """Segments cut into pieces short enough for the window; the third array has the segment of each piece."""
     pieces = 1 + np.abs(end - begin).max(axis=1) // _LONGEST
     piece_of = np.repeat(np.arange(len(begin)), pieces)
     within = (np.arange(len(piece_of)) - np.repeat(np.cumsum(pieces) - pieces, pieces))[:, None]
@@ -141,7 +141,7 @@ def _cut(begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _stamp(canvas: NDArray[np.uint8], begin: IntArray, end: IntArray, pen: IntArray, owner: IntArray) -> None:
-    """Draw short segments, each onto a window of pixels around it; where they overlap, the darker ink stays."""
+    """Draw short segments, each onto a window of pixels around it; where they overlap, the darker ink wins."""
     corner = (np.minimum(begin, end) // PIXEL) - 1
     offsets = np.arange(_WINDOW, dtype=np.int32) * PIXEL + PIXEL // 2
     start = (begin - corner * PIXEL).astype(np.int32)
