@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from handful.classifier import FewShotClassifier
-from handful.classifier.examples import label_from
 from handful.errors import InvalidOptionError
 from tests.classifier.test_classifier import NAMES, assert_same, task
 
@@ -84,22 +83,6 @@ def test_an_unknown_digest_and_two_ways_at_once_are_refused() -> None:
     assert clf.version_ == 1
 
 
-@pytest.mark.parametrize("labels", [[3, 7], [True, False], ["a", "b"]])
-def test_labels_keep_their_type_and_others_are_refused(labels: list[Any]) -> None:
-    X, _, _, _ = task([4, 4])
-    clf = FewShotClassifier().fit(X, labels * 4)
-    assert type(clf.predict(X[:1]).tolist()[0]) is type(labels[0])
-    assert type(clf.answer(X[:1])[0].label) is type(labels[0])
-    other = {int: "a", bool: 1, str: 5}[type(labels[0])]
-    with pytest.raises(InvalidOptionError, match="type"):
-        clf.partial_fit(X[:1], [other])
-    with pytest.raises(InvalidOptionError, match="type"):
-        clf.relabel(other, index=0)
-    with pytest.raises(InvalidOptionError, match="one type"):
-        FewShotClassifier().fit(X, [*labels * 3, labels[0], other])
-    assert clf.classes_.tolist() == sorted(labels)
-
-
 def test_the_estimate_is_plain_json_and_agrees_with_its_parts() -> None:
     X, y, _, _ = task([4, 5, 1, 6], spread=2.0)
     found = FewShotClassifier().fit(X, y).estimate()
@@ -168,16 +151,3 @@ def test_every_answer_belongs_to_one_version_while_other_threads_change_the_clas
         assert all(writer.exception() is None for writer in writers)
     assert clf.version_ == started + updates  # no update is lost
     assert list(clf.classes_) == list(NAMES[:3])
-
-
-def test_a_label_that_is_typed_or_sent_has_the_type_of_the_others() -> None:
-    assert label_from("heron", np.array(["auk", "bee"])) == "heron"
-    assert label_from("12", np.array([3, 4])) == 12
-    assert label_from("4", np.array([3, 4])) == 4
-    assert label_from("False", np.array([False, True])) is False
-    for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
-        with pytest.raises(InvalidOptionError, match=f"(whole numbers|booleans).*'{text}'"):
-            label_from(text, np.array(classes))
-    for text in ("", "two\nlines", "x" * 201):
-        with pytest.raises(InvalidOptionError, match="1 to 200"):
-            label_from(text, np.array(["auk", "bee"]))

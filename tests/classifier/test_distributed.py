@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from dataclasses import dataclass, field
@@ -11,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from handful._io import write_atomically
 from handful.classifier import FewShotClassifier, distributed
 from handful.classifier.answers import ScoreEstimate
 from handful.classifier.distributed import GROUP, LinearClassifier, cluster, fit, load_linear, predict_shards
 from handful.classifier.heads import LinearMap
-from handful.classifier.shards import INDEX, Block, FeatureShards, write_index, write_shard
+from handful.classifier.shards import Block
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from tests.classifier.clients import Here
@@ -129,42 +126,6 @@ def test_a_saved_classifier_answers_the_same(tmp_path: Path, fitted: LinearClass
     assert (loaded.classes, loaded.estimate) == (fitted.classes, fitted.estimate)
 
 
-@pytest.fixture
-def shards(tmp_path: Path) -> FeatureShards:
-    return write_index(tmp_path / "shards", "abcde", [ROWS] * 3, "features", "0")
-
-
-def test_shards_keep_features_in_half_precision_and_know_what_is_missing(shards: FeatureShards) -> None:
-    block = Drawn(3).read(1)
-    write_shard(shards, 1, Block(block.features, block.codes, [f"{i}.png" for i in range(ROWS)]))
-    found = shards.read(1)
-    np.testing.assert_allclose(found.features, block.features, rtol=2**-11)  # ten bits of fraction, rounded
-    assert found.names[3] == "3.png"
-    assert (found.codes == block.codes).all()
-    assert shards.missing() == [0, 2]
-    assert shards.path(1).stat().st_size < 2 * ROWS * WIDTH + 8 * ROWS + 2000
-
-
-def test_a_shard_that_was_cut_is_refused_by_name(shards: FeatureShards) -> None:
-    block = Drawn(3).read(0)
-    write_shard(shards, 0, Block(block.features, block.codes, ["x"] * ROWS))
-    whole = shards.path(0).read_bytes()
-    shards.path(0).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CheckpointError, match=r"000000\.safetensors"):
-        shards.read(0)
-    with pytest.raises(CheckpointError, match=r"000002\.safetensors"):
-        shards.read(2)
-
-
-def test_shards_of_other_images_are_not_continued(shards: FeatureShards) -> None:
-    assert write_index(shards.folder, "abcde", [ROWS] * 3, "features", "0").missing() == [0, 1, 2]
-    with pytest.raises(InvalidOptionError, match="other images"):
-        write_index(shards.folder, "abcde", [ROWS] * 3, "features", "1")
-    (shards.folder / INDEX).write_text("{")
-    with pytest.raises(CheckpointError, match=r"shards.* index"):
-        len(FeatureShards(shards.folder))
-
-
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "find_spec", lambda name: None)
     with pytest.raises(HandfulError, match=r"pip install 'handful\[dask\]'"), cluster("local:1"):
@@ -181,44 +142,6 @@ def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(distributed, "WAIT", 0.5)
     with pytest.raises(HandfulError, match=r"tcp://127\.0\.0\.1:9"), cluster("tcp://127.0.0.1:9"):
         pass
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rows": 5},
-        {"rows": [True]},
-        {"rows": []},
-        {"rows": ["x"]},
-        {"classes": None},
-        {"classes": [1]},
-        {"format": "x"},
-    ],
-    ids=str,
-)
-def test_a_damaged_index_of_shards_is_one_clear_error(change: dict[str, Any], tmp_path: Path) -> None:
-    write_atomically(tmp_path / INDEX, json.dumps({"format": 1, "rows": [4], "classes": ["a"], **change}).encode())
-    with pytest.raises(CheckpointError):
-        len(FeatureShards(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"codes": torch.tensor([0.5, 1, 0, 1])},
-        {"codes": torch.tensor([[0], [1], [0], [1]])},
-        {"codes": torch.tensor([True, False, True, False])},
-        {"features": torch.full((4, 3), float("nan")).half()},
-        {"features": torch.zeros(4, 3, 1).half()},
-    ],
-    ids=str,
-)
-def test_a_shard_of_other_tensors_is_one_clear_error(change: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    shards = write_index(tmp_path, ["a", "b"], [4], "x", "y")
-    tensors = {"features": torch.zeros(4, 3).half(), "codes": torch.tensor([0, 1, 0, 1])}
-    write_checkpoint(shards.path(0), tensors | change, {"names": list("abcd")})
-    with pytest.raises(CheckpointError, match=r"000000\.safetensors"):
-        shards.read(0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""What a classifier knows, as one value: labels of one type, rows by label, digest or image, and changed copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from handful.classifier import FewShotClassifier
+from handful.classifier.examples import (
+    Options,
+    Source,
+    State,
+    coded,
+    fit_state,
+    joined_labels,
+    label_from,
+    rows_checked,
+    rows_of_digest,
+    rows_of_image,
+    rows_of_label,
+)
+from handful.errors import InvalidOptionError, NotEnoughClassesError
+from tests.classifier.drawings import drawing
+from tests.classifier.test_classifier import task
+
+
+@pytest.mark.parametrize("labels", [[3, 7], [True, False], ["a", "b"]])
+def test_labels_keep_their_type_and_others_are_refused(labels: list[Any]) -> None:
+    X, _, _, _ = task([4, 4])
+    clf = FewShotClassifier().fit(X, labels * 4)
+    assert type(clf.predict(X[:1]).tolist()[0]) is type(labels[0])
+    assert type(clf.answer(X[:1])[0].label) is type(labels[0])
+    other = {int: "a", bool: 1, str: 5}[type(labels[0])]
+    with pytest.raises(InvalidOptionError, match="type"):
+        clf.partial_fit(X[:1], [other])
+    with pytest.raises(InvalidOptionError, match="type"):
+        clf.relabel(other, index=0)
+    with pytest.raises(InvalidOptionError, match="one type"):
+        FewShotClassifier().fit(X, [*labels * 3, labels[0], other])
+    assert clf.classes_.tolist() == sorted(labels)
+
+
+def test_a_label_that_is_typed_or_sent_has_the_type_of_the_others() -> None:
+    assert label_from("heron", np.array(["auk", "bee"])) == "heron"
+    assert label_from("12", np.array([3, 4])) == 12
+    assert label_from("4", np.array([3, 4])) == 4
+    assert label_from("False", np.array([False, True])) is False
+    for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
+        with pytest.raises(InvalidOptionError, match=f"(whole numbers|booleans).*'{text}'"):
+            label_from(text, np.array(classes))
+    for text in ("", "two\nlines", "x" * 201):
+        with pytest.raises(InvalidOptionError, match="1 to 200"):
+            label_from(text, np.array(["auk", "bee"]))
+
+
+def state(counts: list[int], **options: Any) -> State:
+    X, y, _, _ = task(counts)
+    return fit_state(Options(**options), X, y, [Source(digest=str(i)) for i in range(len(X))])
+
+
+def test_classes_are_sorted_and_numbered_and_two_at_least() -> None:
+    classes, codes = coded(np.array(["b", "a", "b"]))
+    assert (classes.tolist(), codes.tolist()) == (["a", "b"], [1, 0, 1])
+    with pytest.raises(NotEnoughClassesError, match=r"'b'.*n_samples = 2"):
+        coded(np.array(["b", "b"]))
+    with pytest.raises(NotEnoughClassesError):
+        coded(np.array([]))
+
+
+def test_labels_of_two_types_are_not_joined() -> None:
+    assert joined_labels(np.array([1, 2]), np.array([3], np.uint8)).tolist() == [1, 2, 3]
+    with pytest.raises(InvalidOptionError, match=r"whole numbers \(.*1.*text \(.*'a'"):
+        joined_labels(np.array([1, 2]), np.array(["a"]))
+
+
+def test_a_change_makes_a_new_state_and_leaves_the_old_one() -> None:
+    old = state([3, 4])
+    X, y, _, _ = task([3, 4, 2])
+    new = old.add(X[7:], y[7:], [Source(digest="new")] * 2)
+    assert (len(old.codes), len(new.codes), old.version, new.version) == (7, 9, 1, 2)
+    assert new.classes.tolist() == [*old.classes, y[-1]]
+    back = new.remove([7, 8])
+    assert back.version == 3
+    assert back.classes.tolist() == old.classes.tolist()  # a class goes with its last example
+    np.testing.assert_allclose(back.features + back.origin, old.features + old.origin, atol=1e-12)
+    moved = old.relabel([0], old.classes[1])
+    assert (moved.counts.tolist(), old.counts.tolist()) == ([2, 5], [3, 4])
+
+
+def test_an_example_without_another_of_its_class_cannot_be_held_out() -> None:
+    alone = state([3, 1, 2])
+    assert alone.held_out.tolist() == [0, 1, 2, 4, 5]
+    assert np.isneginf(alone.held_out_scores[3, 1])
+
+
+@pytest.mark.parametrize("lam", [0.0, -1.0, np.inf, np.nan, "much"])
+def test_a_lambda_that_is_not_positive_is_refused(lam: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=f"lam .*{lam}"):
+        state([3, 3], lam=lam)
+
+
+def test_rows_are_found_by_number_label_and_digest() -> None:
+    known = state([3, 4])
+    assert rows_checked([5, 1, 5], 7) == [1, 5]
+    assert rows_checked(2, 7) == [2]
+    for outside in (7, -1):
+        with pytest.raises(InvalidOptionError, match=rf"{outside}\b.* 0 to 6"):
+            rows_checked(outside, 7)
+    assert rows_of_label(known, known.classes[1]) == [3, 4, 5, 6]
+    with pytest.raises(InvalidOptionError, match="'yak'"):
+        rows_of_label(known, "yak")
+    assert rows_of_digest(known, "4") == [4]
+    for digest in ("x", ""):
+        with pytest.raises(InvalidOptionError, match=f"7 examples .*'{digest}'"):
+            rows_of_digest(known, digest)
+
+
+def test_an_image_is_found_by_its_content_also_under_another_name(tmp_path: Path) -> None:
+    paths = []
+    for shape in ("bar", "circle"):
+        paths.append(tmp_path / f"{shape}.png")
+        drawing(shape, 0).save(paths[-1])
+    clf = FewShotClassifier("characters", cache=False).fit(paths, ["bar", "circle"])
+    renamed = paths[1].rename(tmp_path / "renamed.png")
+    assert rows_of_image(clf.state_, renamed) == [1]
+    assert rows_of_image(clf.state_, paths[1]) == [1]  # by its name, because the file is gone
+    with pytest.raises(InvalidOptionError, match=r"other\.png"):
+        rows_of_image(clf.state_, tmp_path / "other.png")
