@@ -103,11 +103,13 @@ def test_closed_streams_do_no_harm(closed: tuple[int, ...], tmp_path: Path) -> N
     assert b"Traceback" not in done.stderr
 
 
-def test_a_full_output_is_one_clear_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["data", "list"], ["--version"]], ids=str)
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_full_output_is_one_clear_line(words: list[str], unbuffered: str, tmp_path: Path) -> None:
     def full() -> None:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
 
-    done = handful("data", "list", "--data", str(tmp_path), prepare=full)
+    done = handful(*words, prepare=full, HANDFUL_DATA=str(tmp_path), PYTHONUNBUFFERED=unbuffered)
     assert is_one_clear_line(done), done.stderr
 
 

@@ -62,11 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failed check, 2 for bad input, 130 or 143 when stopped."""
     prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words in (["--version"], ["-V"]):
-        from handful import __version__
-
-        print(f"handful {__version__}")
-        return 0
     for each in (signal.SIGTERM, *([] if HANGUP is None else [HANGUP])):
         if signal.getsignal(each) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(each, _terminate)
@@ -75,9 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     try:
-        command = _parse(words)
-        with plain_output():
-            return command.run()
+        return _print_version() if words in (["--version"], ["-V"]) else _run_command(words)
     except HandfulError as error:
         print(f"handful: {plain(error)}", file=sys.stderr)
         return 2
@@ -95,6 +88,20 @@ def _run(words: list[str]) -> int:
         print(f"handful: {error.strerror or error}{where}", file=sys.stderr)
         drop_output()
         return 2
+
+
+def _print_version() -> int:
+    from handful import __version__
+
+    with plain_output():
+        print(f"handful {__version__}")
+    return 0
+
+
+def _run_command(words: list[str]) -> int:
+    command = _parse(words)
+    with plain_output():
+        return command.run()
 
 
 def _parse(words: list[str]) -> Command:
