@@ -55,6 +55,21 @@ def test_a_wrong_value_gets_one_line_and_exit_code_2(tmp_path: Path, words: list
     assert not list(tmp_path.iterdir())
 
 
+def test_what_does_not_fit_into_memory_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(error: Exception) -> int:
+        raise error
+
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")):
+        monkeypatch.setattr(sys.modules["handful.cli.main"], "_run_command", lambda _, error=error: fail(error))
+        assert main(["data", "list"]) == 2
+        assert capsys.readouterr().err.startswith("handful: not enough memory.")
+    monkeypatch.setattr(sys.modules["handful.cli.main"], "_run_command", lambda _: fail(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["data", "list"])
+
+
 def test_version_is_told() -> None:
     assert run_handful("--version").stdout.startswith("handful 0.")
 

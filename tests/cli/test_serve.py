@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from handful.classifier import FewShotClassifier
-from handful.cli.serve import Serve
+from handful.cli.serve import Serve, Studio
 from handful.errors import CheckpointError, InvalidOptionError
 
 
@@ -39,6 +40,13 @@ def test_the_command_line_does_not_load_the_web_server() -> None:
     code = "import handful.cli, sys; print([m for m in ('starlette', 'uvicorn', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_pipe_is_nothing_that_the_studio_opens(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.handful")
+    with pytest.raises(InvalidOptionError, match="There is no folder or file"):
+        Studio(tmp_path / "a.handful", projects=tmp_path / "projects").run()
+    assert not list((tmp_path / "projects").rglob("*.sqlite"))
 
 
 def test_two_files_of_one_name_a_missing_file_and_a_taken_port_are_refused(file: Path, tmp_path: Path) -> None:

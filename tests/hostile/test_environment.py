@@ -18,9 +18,10 @@ from PIL import Image
 from handful import FewShotClassifier
 from handful.cli.machine import plain
 from handful.cli.main import main
+from handful.cli.serve import default_projects
 from handful.cli.train import stop_requests
 from handful.data.loading import load_recorded
-from handful.errors import DataError
+from handful.errors import DataError, InvalidOptionError
 from handful.meta.run import LAST, Run
 from tests.hostile.runs import RECIPE_OF_A_TINY_RUN, tiny_benchmark
 
@@ -84,6 +85,19 @@ def test_without_a_home_folder_the_cache_is_skipped(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("HANDFUL_DATA", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_path", none)
     assert cache_folder(True) is None
+
+
+def test_without_a_home_folder_the_studio_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr("platformdirs.user_data_path", none)
+    monkeypatch.delenv("HANDFUL_STUDIO", raising=False)
+    with pytest.raises(DataError, match="HANDFUL_STUDIO"):
+        default_projects()
+    monkeypatch.setenv("HANDFUL_STUDIO", "~nobody-at-all/x")
+    with pytest.raises(InvalidOptionError, match="home folder that does not exist"):
+        default_projects()
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from handful.data.add import add
 from handful.data.sources.folder import FolderOptions
 from handful.data.store import check_store
 from handful.errors import HandfulError
+from handful.meta.run import LOG
 from tests.hostile.faults import Faults, survives
 from tests.hostile.runs import tiny_benchmark, tiny_command
 
@@ -160,14 +161,16 @@ class Undisturbed:
     """A training that nothing disturbs: what its folder holds at the end, all versions of its checkpoints, its time."""
 
     names: list[str]
+    log: bytes
     checkpoints: dict[str, bytes]
     versions: set[bytes]
     events: int
     seconds: float
 
     def agrees(self, folder: Path) -> bool:
-        """Whether the folder of a finished training holds the same files and the same bits in each checkpoint."""
-        return _names(folder) == self.names and _checkpoints(folder) == self.checkpoints
+        """Whether the folder of a finished training holds the same files, the same log and the same checkpoints."""
+        same = _checkpoints(folder) == self.checkpoints and (folder / LOG).read_bytes() == self.log
+        return same and _names(folder) == self.names
 
 
 def _names(folder: Path) -> list[str]:
@@ -198,7 +201,8 @@ def _undisturbed(folder: Path, episodes: int) -> Undisturbed:
         assert tiny_command(folder / "whole", episodes) == 0
         seconds = time.perf_counter() - clock
     whole = folder / "whole"
-    return Undisturbed(_names(whole), _checkpoints(whole), versions, len(counted.events), seconds)
+    log, checkpoints = (whole / LOG).read_bytes(), _checkpoints(whole)
+    return Undisturbed(_names(whole), log, checkpoints, versions, len(counted.events), seconds)
 
 
 @pytest.mark.slow

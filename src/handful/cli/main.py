@@ -74,7 +74,9 @@ def _run(words: list[str]) -> int:
     except HandfulError as error:
         print(f"handful: {plain(error)}", file=sys.stderr)
         return 2
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):  # PyTorch's
+            raise
         print("handful: not enough memory. Close other programs, or use fewer or smaller images.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

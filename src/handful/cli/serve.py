@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
+from handful._io import expanded
 from handful.cli.machine import prepare
-from handful.errors import InvalidOptionError
+from handful.errors import DataError, InvalidOptionError
 
 if TYPE_CHECKING:
     from handful.serve.studio_store import Shelf
@@ -115,16 +116,21 @@ def default_projects() -> Path:
     """The folder for projects: HANDFUL_STUDIO, or a folder in the user data folder."""
     chosen = os.environ.get("HANDFUL_STUDIO")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return expanded(chosen).absolute()
     from platformdirs import user_data_path
 
-    return user_data_path("handful", appauthor=False) / "studio"
+    try:
+        return user_data_path("handful", appauthor=False) / "studio"
+    except RuntimeError as error:
+        raise DataError(
+            "There is no home folder to keep projects in. Name a folder with --projects or HANDFUL_STUDIO."
+        ) from error
 
 
 def _opened(shelf: Shelf, source: Path) -> str:
     """The name of the project for a folder or file; opening the same one again gives the same project."""
     from handful.serve.studio_import import open_source
 
-    if not source.exists():
+    if not (source.is_dir() or source.is_file()):  # a pipe is neither
         raise InvalidOptionError(f"There is no folder or file {source}.")
     return open_source(shelf, source)
