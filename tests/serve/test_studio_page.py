@@ -150,6 +150,37 @@ def test_a_dropped_folder_of_folders_becomes_classes_and_a_flat_one_joins_a_clas
     page.wait_for_function("() => document.querySelectorAll('.thumb').length === 0")
 
 
+def test_cancelling_a_large_drop_keeps_what_was_looked_at_and_says_what_was_left_out(page: Any) -> None:
+    new_project(page, "Many")
+    add_class(page, "cross")
+    held: list[Any] = []
+    sent: list[Any] = []
+
+    def gate(route: Any) -> None:
+        (held if len(sent) == 12 else sent).append(route)
+        if not held:
+            route.continue_()
+
+    page.route("**/images?*", gate)
+    page.fill("#new-class", "ring")
+    page.press("#new-class", "Enter")
+    drop(page, '.column[data-class="ring"]', [(f"{i}.png", drawing("ring", i)) for i in range(60)])
+    page.wait_for_function("() => document.querySelector('.progress').textContent.includes('12 of 60')")
+    page.click("[aria-label=Keyboard]")  # the page answers while it sends
+    page.click("dialog [aria-label=Close]")
+    page.click(".progress button")
+    for route in held:
+        route.continue_()
+    page.wait_for_selector("#toasts >> text=Stopped.")
+    page.wait_for_function("() => !document.querySelector('.thumb.waiting')")
+    left_out = int(page.inner_text("#toasts").split()[1])
+    kept = members(page, "ring")
+    assert 45 <= left_out <= 60
+    assert kept + left_out == 60
+    assert page.locator(".progress").is_hidden()
+    assert [each["count"] for each in state(page)["classes"]] == [4, kept]
+
+
 def test_pasting_goes_to_the_class_the_pile_or_the_tray_under_the_pointer(page: Any) -> None:
     three_classes(page, "Pasted")
     page.hover('.column[data-class="cross"] .facts')

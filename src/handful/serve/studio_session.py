@@ -132,7 +132,7 @@ class Session:
                 self._set("Keep the embedding", {"embedding": active})
             missing = [item for item in self.project.items() if item not in self._embeddings.features]
             if missing:
-                self._set(f"Cancel {len(missing)} images", dict.fromkeys((f"item/{each}" for each in missing), None))
+                self._set(f"Leave out {len(missing)} images", dict.fromkeys((f"item/{each}" for each in missing), None))
 
     def _set(self, title: str, facts: Facts) -> None:
         self.do(lambda project: Step(title, facts))

@@ -49,8 +49,7 @@ export function dropZone(project, node, labelOf) {
 /** All image files of a drop, those inside folders included, each with the folders it was in. */
 export async function dropped(transfer) {
   const entries = [...transfer.items].filter((item) => item.kind === "file").map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile());
-  const found = [];
-  for (const entry of entries) if (entry) await walk(entry, [], found);
+  const found = (await Promise.all(entries.map((entry) => (entry ? walk(entry, []) : [])))).flat();
   const pictures = found.filter(({ file }) => isImage(file));
   const rest = found.length - pictures.length;
   if (rest) toast(rest === 1 ? "1 file is not an image and was left out." : `${rest} files are not images and were left out.`);
@@ -58,19 +57,18 @@ export async function dropped(transfer) {
   return pictures.sort((a, b) => place(a).localeCompare(place(b), undefined, { numeric: true }));
 }
 
-async function walk(entry, path, found) {
-  if (entry instanceof File) {
-    found.push({ file: entry, name: entry.name, path });
-  } else if (entry.isFile) {
+async function walk(entry, path) {
+  if (entry instanceof File) return [{ file: entry, name: entry.name, path }];
+  if (entry.isFile) {
     const file = await new Promise((done, fail) => entry.file(done, fail)).catch(() => null);
-    if (file && !file.name.startsWith(".")) found.push({ file, name: file.name, path });
-  } else if (entry.isDirectory) {
-    const reader = entry.createReader();
-    for (;;) {
-      const some = await new Promise((done, fail) => reader.readEntries(done, fail)).catch(() => []);
-      if (!some.length) break;
-      for (const each of some) await walk(each, [...path, entry.name], found);
-    }
+    return file && !file.name.startsWith(".") ? [{ file, name: file.name, path }] : [];
+  }
+  const reader = entry.createReader();
+  const found = [];
+  for (;;) {
+    const some = await new Promise((done, fail) => reader.readEntries(done, fail)).catch(() => []);
+    if (!some.length) return found.flat();
+    found.push(...(await Promise.all(some.map((each) => walk(each, [...path, entry.name])))));
   }
 }
 

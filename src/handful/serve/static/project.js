@@ -1,14 +1,15 @@
 // The project as the server knows it: one state, changed by actions and uploads, and told to all who listen.
-import { toast } from "./dom.js";
+import { images, toast } from "./dom.js";
 
 const AT_ONCE = 3;
+/** How many times as long as it took to follow a change the page waits before the next: it is idle most of the time. */
+const PAUSE = 3;
 
 export async function call(path, options = {}) {
   let answer;
   try {
     answer = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  } catch {
     throw new Error("The studio does not answer. Start it again: handful studio");
   }
   const body = await answer.json().catch(() => ({}));
@@ -80,6 +81,7 @@ export class Project extends EventTarget {
       return;
     }
     this.refreshing = true;
+    const began = performance.now();
     try {
       this.take(await call(`${this.base}?${new URLSearchParams(this.seen)}`));
     } catch {
@@ -89,10 +91,11 @@ export class Project extends EventTarget {
     }
     if (this.again) {
       this.again = false;
-      setTimeout(() => this.refresh(), 60);
+      setTimeout(() => this.refresh(), Math.max(60, PAUSE * (performance.now() - began)));
     }
   }
 
+  /** Ask for a change and take over the state after it; null if it was refused. */
   async act(action, body = {}) {
     try {
       const began = performance.now();
@@ -105,10 +108,10 @@ export class Project extends EventTarget {
       this.take(state);
       performance.measure(`handful ${action}`, { start: began, end: performance.now() });
       performance.measure(`handful ${action} drawn`, { start: answered, end: performance.now() });
-      return true;
+      return state;
     } catch (error) {
       toast(error.message, "bad");
-      return false;
+      return null;
     }
   }
 
@@ -128,23 +131,26 @@ export class Project extends EventTarget {
   upload(entries, batch = crypto.randomUUID()) {
     for (const entry of entries) this.queue.push({ ...entry, batch });
     this.advance();
-    while (this.sending.size < AT_ONCE && this.queue.length) this.send(this.queue.shift());
+    while (this.sending.size < AT_ONCE && this.queue.length) this.sendNext();
+  }
+
+  sendNext() {
+    const entry = this.queue.shift();
+    this.sending.set(entry, this.send(entry));
   }
 
   async send(entry) {
-    const stop = new AbortController();
-    this.sending.set(entry, stop);
     const query = new URLSearchParams({ name: entry.name, batch: entry.batch });
     if (entry.label !== null) query.set("label", entry.label);
     try {
-      const answer = await call(`${this.base}/images?${query}`, { method: "POST", body: entry.file, signal: stop.signal });
+      const answer = await call(`${this.base}/images?${query}`, { method: "POST", body: entry.file });
       if (answer.known && answer.known !== entry.label) toast(`${entry.name} was in ${answer.known} already.`);
     } catch (error) {
-      if (error.name !== "AbortError") toast(error.message, "bad");
+      toast(error.message, "bad");
     }
     this.sending.delete(entry);
     this.sent += 1;
-    if (this.queue.length) this.send(this.queue.shift());
+    if (this.queue.length) this.sendNext();
     else if (!this.sending.size) this.sent = 0;
     this.advance();
   }
@@ -162,10 +168,14 @@ export class Project extends EventTarget {
     return { done: this.sent, total: this.sent + waiting, text: "Adding images" };
   }
 
-  cancel() {
+  /** Send no more images, and let the server leave out those that it has not looked at. */
+  async cancel() {
+    const unsent = this.queue.length;
     this.queue = [];
-    for (const stop of this.sending.values()) stop.abort();
-    return this.act("cancel");
+    await Promise.all(this.sending.values());
+    const state = await this.act("cancel");
+    const count = unsent + (state?.gone?.length ?? 0);
+    if (state) toast(count ? `Stopped. ${images(count)} left out.` : "Stopped.");
   }
 
   try(file, name) {
