@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check docs notebooks fuzz bench bench-quick clean
+.PHONY: help setup demo test test-fast check docs notebooks screenshots fuzz bench bench-quick clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ docs: setup ## Build the documentation site into build/docs, with warnings as er
 
 notebooks: setup ## Run the notebooks and write them with their output
 	@$(BIN)/python -m tools.notebooks
+
+screenshots: setup ## Take the pictures of the studio in docs/images again
+	@$(BIN)/python -m tools.screenshots
 
 MINUTES ?= 10
 fuzz: setup ## Attack it for longer: hostile files for MINUTES=10, 200 kills of a training, long races and solver problems

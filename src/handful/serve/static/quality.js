@@ -10,8 +10,9 @@ export function quality(project) {
   const rows = h("ul", { class: "bars" });
   const bars = h("div", {}, h("h3", {}, "Recognised when held out"), rows);
   const table = h("div", {});
+  const doubts = h("div", { class: "doubts" });
   const notes = h("div", { class: "stack" });
-  const node = h("section", { class: "quality card", id: "quality", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), h("div", { class: "stack" }, top, bars, table, notes));
+  const node = h("section", { class: "quality card", id: "quality", "aria-label": "How good it is" }, h("h2", {}, "How good it is"), h("div", { class: "stack" }, top, doubts, bars, table, notes));
   const render = () => {
     const { state } = project;
     const tested = Boolean(state.estimate && state.estimate.accuracy !== null);
@@ -21,6 +22,7 @@ export function quality(project) {
       showBars(rows, state.classes);
       table.replaceChildren(confusion(project));
     }
+    showDoubts(project, doubts);
     notes.replaceChildren(...worth(project));
     notes.hidden = !notes.children.length;
   };
@@ -103,12 +105,18 @@ function gallery(project, title, items) {
   const box = dialog(title, list);
 }
 
-/** Labels that look wrong, near duplicates, and classes that need more images. */
+/** Labels that look wrong, with a button for either answer. */
+function showDoubts(project, place) {
+  const found = project.state.items.filter((item) => item.doubt !== undefined).sort((a, b) => b.doubt - a.doubt);
+  const title = found.length === 1 ? "A label that looks wrong" : `${found.length} labels that look wrong`;
+  place.hidden = !found.length;
+  place.replaceChildren(h("h3", {}, title), h("ul", { class: "worth" }, ...found.slice(0, LISTED).map((item) => doubt(project, item))));
+}
+
+/** Near duplicates, and classes that need more images. */
 function worth(project) {
-  const { items, duplicates, classes } = project.state;
-  const doubtful = items.filter((item) => item.doubt !== undefined).sort((a, b) => b.doubt - a.doubt);
+  const { duplicates, classes } = project.state;
   const parts = [];
-  if (doubtful.length) parts.push(h("div", { class: "doubts" }, h("h3", {}, `Labels that look wrong (${doubtful.length})`), h("ul", { class: "worth" }, ...doubtful.slice(0, LISTED).map((item) => doubt(project, item)))));
   if (duplicates.length) parts.push(h("div", {}, h("h3", {}, `Near duplicates (${duplicates.length})`), h("ul", { class: "worth" }, ...duplicates.slice(0, LISTED).map((pair) => twins(project, pair)))));
   const needy = classes.filter((each) => each.needs);
   if (needy.length) parts.push(h("div", {}, h("h3", {}, "Would help most"), h("ul", { class: "needs-list" }, ...needy.slice(0, LISTED).map((each) => h("li", { vars: hue(project.order.get(each.name)) }, h("i", { class: "dot" }), h("span", {}, h("strong", {}, each.name), ` ${each.needs}`))))));

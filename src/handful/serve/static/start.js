@@ -49,7 +49,7 @@ async function show(list) {
     toast(error.message, "bad");
   }
   if (!projects.length) {
-    list.replaceChildren(h("li", { class: "none" }, "None yet. Create one above, or start with a folder: handful studio FOLDER"));
+    list.replaceChildren(h("li", { class: "none" }, "None yet. Create one above, or start with a folder: ", h("code", {}, "handful studio FOLDER")));
     return;
   }
   list.replaceChildren(...projects.map((each) => card(each, list)));

@@ -9,6 +9,7 @@ export function tray(project) {
   let current = null;
   let live = null;
   let address = null;
+  let asked = 0;
   const stage = h("div", { class: "stage" });
   const verdict = h("div", { class: "verdict", "aria-live": "polite" });
   const reasons = h("div", { class: "verdict" });
@@ -30,19 +31,27 @@ export function tray(project) {
 
   async function test(file, name = "image") {
     stop();
-    if (address) URL.revokeObjectURL(address);
-    address = URL.createObjectURL(file);
-    stage.replaceChildren(h("img", { src: address, alt: `The image to try: ${name}` }));
+    display(file, name);
     await ask(file, name);
   }
 
+  function display(file, name) {
+    if (address) URL.revokeObjectURL(address);
+    address = URL.createObjectURL(file);
+    stage.replaceChildren(h("img", { src: address, alt: `The image to try: ${name}` }));
+  }
+
+  /** Ask about an image; an answer that comes after the next question is left out. */
   async function ask(file, name) {
+    const mine = ++asked;
+    let found = null;
     try {
-      current = { file, name, ...(await project.try(file, name)) };
+      found = { file, name, ...(await project.try(file, name)) };
     } catch (error) {
-      current = null;
       if (!live) toast(error.message, "bad");
     }
+    if (mine !== asked) return;
+    current = found;
     show();
   }
 
@@ -70,6 +79,9 @@ export function tray(project) {
     live = null;
     camera.classList.remove("on");
     camera.lastElementChild.textContent = "Camera";
+    if (current) display(current.file, current.name);
+    else stage.replaceChildren(idle());
+    show();
   }
 
   function show() {
@@ -133,7 +145,7 @@ export function tray(project) {
     if (document.activeElement !== slider) slider.value = String(Math.max(0, shares.indexOf(share)));
     strict.hidden = !thresholds.length;
     describe();
-    if (!current && !live) stage.replaceChildren(idle());
+    if (!address && !live) stage.replaceChildren(idle());
     if (!live && current && project.state.learnt !== learnt) {
       learnt = project.state.learnt;
       if (project.state.estimate) ask(current.file, current.name);
