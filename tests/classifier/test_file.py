@@ -143,6 +143,8 @@ HOSTILE: dict[str, Callable[[dict[str, Tensor], dict[str, Any]], object]] = {
     "one class": _set("classes", ["auk"]),
     "a class twice": _set("classes", ["auk", "auk", "bee"]),
     "classes that are no text": _set("classes", [{"a": 1}, 2, 3]),
+    "classes of another type than it says": _set("classes", [1, 2, 3]),
+    "booleans among whole numbers": lambda tensors, facts: facts.update(label_type="i", classes=[True, 2, 3]),
     "an unknown label type": _set("label_type", "O"),
     "a negative lambda": _set("lam", -1.0),
     "a scale that is not finite": _set("scale", float("nan")),

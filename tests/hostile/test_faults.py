@@ -27,7 +27,9 @@ from handful.data.add import add
 from handful.data.sources.folder import FolderOptions
 from handful.data.store import check_store
 from handful.errors import HandfulError
-from handful.meta.run import LOG
+from handful.meta.lock import LOCK
+from handful.meta.manifest import MANIFEST
+from handful.meta.run import LAST, LOG, RECIPE
 from tests.hostile.faults import Faults, survives
 from tests.hostile.runs import tiny_benchmark, tiny_command
 
@@ -201,6 +203,8 @@ def _undisturbed(folder: Path, episodes: int) -> Undisturbed:
         assert tiny_command(folder / "whole", episodes) == 0
         seconds = time.perf_counter() - clock
     whole = folder / "whole"
+    kept = {"best-1-shot.safetensors", "best-mean.safetensors", LAST, LOG, MANIFEST, RECIPE, LOCK}
+    assert set(_names(whole)) == kept  # and nothing that is needed only while it trains
     log, checkpoints = (whole / LOG).read_bytes(), _checkpoints(whole)
     return Undisturbed(_names(whole), log, checkpoints, versions, len(counted.events), seconds)
 
