@@ -41,10 +41,10 @@ def test_all_examples_that_are_taken_for_another_class_are_shown(monkeypatch: py
     assert page.count("4 not shown") == 2
     rng = np.random.default_rng(0)
     noise = FewShotClassifier().fit(rng.normal(size=(40, 3)), ["a", "b"] * 20)
-    wrong = int((noise.state_.held_out_scores.argmax(1) != noise.state_.codes).sum())
-    assert wrong > 4
-    shown = re.findall(r"(\d+) not shown", inspection_page(noise, "a"))
-    assert 40 - sum(map(int, shown)) == wrong
+    wrong = np.flatnonzero(noise.state_.held_out_scores.argmax(1) != noise.state_.codes)
+    page = inspection_page(noise, "a")
+    assert 40 - sum(map(int, re.findall(r"(\d+) not shown", page))) == len(wrong) > 4
+    assert all(f'data-example="{index}"' in page for index in wrong)
 
 
 def test_a_large_table_of_confusions_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
