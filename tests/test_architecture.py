@@ -1,4 +1,4 @@
-"""Imports point upstream only, private names stay in their module, and training and evaluation name no learner."""
+"""Imports point upstream only, private names stay private, modules have their tests, and training names no learner."""
 
 from __future__ import annotations
 
@@ -85,6 +85,25 @@ def test_private_attributes_are_read_in_their_own_module_only(path: Path) -> Non
         and not ast.unparse(node).startswith(("torch._C", "forward_ad."))  # the only way to ask PyTorch
     }
     assert not foreign, f"{path.name} reads what is private to another module: {sorted(foreign)}"
+
+
+TESTS = Path(__file__).parent
+WITHOUT_TESTS = {
+    "__init__": "names of a package, which the tests of its modules import; what it does itself is in test_PACKAGE.py",
+    "__main__": "starts the command line, as the tests of the commands do in processes of their own",
+    "errors": "classes without any behaviour",
+}
+"""Modules that have no test file of their own name, and why."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.stem not in WITHOUT_TESTS], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_the_tests_of_a_module_are_in_the_file_of_its_name(path: Path) -> None:
+    mirror = TESTS / path.relative_to(ROOT).with_name(f"test_{path.stem.lstrip('_')}.py")
+    assert mirror.is_file(), f"{path.relative_to(ROOT)} has no tests in {mirror.relative_to(TESTS.parent)}"
+    names = [node.name for node in ast.walk(ast.parse(mirror.read_text())) if isinstance(node, ast.FunctionDef)]
+    assert any(name.startswith("test_") for name in names), f"{mirror.name} tests nothing"
 
 
 @pytest.mark.parametrize("name", ["train.py", "state.py", "evaluate.py", "features.py", "model.py"])
