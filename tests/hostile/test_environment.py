@@ -223,9 +223,12 @@ def test_escape_sequences_of_labels_and_files_never_reach_standard_error(
 # ------------------------------------------------------------------------------------------------------------- options
 
 
-def test_a_folder_as_the_output_is_refused(features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_as_the_output_is_refused(
+    features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["inspect", str(features), "-o", "."]) == 2
+    assert capsys.readouterr().err.startswith("handful: . is a folder.")
     assert list(tmp_path.iterdir()) == []
 
 
