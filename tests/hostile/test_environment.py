@@ -284,7 +284,10 @@ def test_a_recipe_does_not_make_us_read_a_folder_that_was_never_used(name: str, 
 def test_a_signal_stops_a_training_between_two_updates_and_saves_it(number: int, tmp_path: Path) -> None:
     run = Run(tmp_path / "run", RECIPE_OF_A_TINY_RUN, tiny_benchmark())
     run.start()
-    kept = os.dup(1), os.dup(2)
+    kept, handler = (
+        (os.dup(1), os.dup(2)),
+        signal.signal(number, signal.SIG_DFL),
+    )  # a job in the background ignores some
     try:
         with stop_requests() as requests:
             for _ in (steps := run.train(save_every=500)):
@@ -294,6 +297,7 @@ def test_a_signal_stops_a_training_between_two_updates_and_saves_it(number: int,
     finally:
         for copy, stream in zip(kept, (1, 2), strict=True):
             os.dup2(copy, stream)
+        signal.signal(number, handler)
     assert requests == [number]
     again = Run(tmp_path / "run", RECIPE_OF_A_TINY_RUN, tiny_benchmark())
     again.resume()
