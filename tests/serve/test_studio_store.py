@@ -71,6 +71,19 @@ def test_a_project_reads_back_what_was_written_without_being_closed(project: Pro
     assert again.features("e", ["a"])["a"].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_an_open_project_is_listed_with_its_last_change_and_a_closed_one_is_one_plain_file(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    project = shelf.open(shelf.create("Signs"))
+    project.change("Add the class", {"class/ring": {"n": 1}})
+    log = project.folder / f"{FILE}-wal"
+    assert log.stat().st_size > 0
+    assert [each.classes for each in shelf.list()] == [1]
+    project.close()
+    assert not log.exists()
+    assert (project.folder / FILE).read_bytes()[18:20] == b"\x01\x01"  # SQLite's mark of a file without a log
+    assert [each.classes for each in shelf.list()] == [1]
+
+
 def test_a_failed_write_changes_nothing_in_memory_either(project: Project) -> None:
     project.change("Add cat", {"class/cat": {"n": 1}})
     before = dict(project.facts)

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -293,6 +293,8 @@ class Project:
     def close(self) -> None:
         """Close the project, so that others can open it."""
         with self._guard:
+            with suppress(sqlite3.Error):  # someone lists the projects: the next one that closes it tidies up
+                self._connection.execute("PRAGMA journal_mode = DELETE")  # one plain file that can be copied
             self._connection.close()
             self._stack.close()
 
