@@ -95,7 +95,16 @@ def _doubtful(rows: Mapping[str, Sequence[Row]]) -> list[list[str]]:
         ["flagged with all labels right", *share("clean", "labels")],
         ["precision with 5% wrong", *share("true", "flagged")],
         ["recall with 5% wrong", *share("true", "wrong")],
+        ["precision at the probability that finds half of them", *(_precision_at_half(some) for some in rows.values())],
     ]
+
+
+def _precision_at_half(rows: Sequence[Row]) -> str:
+    """Of all labels that are at least as doubtful as half of the wrong ones, the share that is wrong."""
+    doubts = sorted((each for row in rows for each in row.get("doubts", ())), key=lambda each: -each[0])
+    found = np.cumsum([wrong for _, wrong in doubts])
+    place = int(np.searchsorted(found, sum(row.get("wrong", 0) for row in rows) / 2))
+    return f"{100 * found[place] / (place + 1):.1f}%" if place < len(found) else "-"
 
 
 def _unknown(rows: Mapping[str, Sequence[Row]]) -> list[list[str]]:

@@ -52,8 +52,8 @@ NEGLIGIBLE = 40.0
 """Scales under which the labels are this many nats less probable than under the best scale are ignored."""
 CERTAIN = 40.0
 """Examples whose own class leads all others by this many nats have probability 1 up to rounding."""
-FALSE_DISCOVERIES = 0.3
-"""The largest expected share of correct labels among those that are called doubtful."""
+DOUBTFUL = 0.5
+"""A label is called doubtful if it is wrong with at least this probability."""
 NEEDY = 5
 """Number of classes to list as most in need of images."""
 
@@ -235,15 +235,14 @@ def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
 
 
 def doubtful(state: State) -> tuple[Doubtful, ...]:
-    """The labels that are probably wrong: as many as keep the expected share of correct ones among them low."""
+    """The labels that are more probably wrong than right, the most probable first."""
     held = state.held_out
     if not len(held) or state.alike:
         return ()
     doubts = label_doubts(state)
     order = np.argsort(-doubts, kind="stable")
-    sure = np.cumsum(doubts[order]) / np.arange(1, len(order) + 1) >= 1 - FALSE_DISCOVERIES
     found = []
-    for position in order[: int((sure & (doubts[order] >= 0.5)).sum())]:
+    for position in order[: int((doubts >= DOUBTFUL).sum())]:
         row = int(held[position])
         others = state.held_out_scores[row].copy()
         others[state.codes[row]] = -np.inf
