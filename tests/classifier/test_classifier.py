@@ -121,11 +121,12 @@ def test_approximate_leave_one_out_removes_most_of_the_optimism_of_the_fit(learn
     assert str(clf.score_estimate_).startswith("about")
 
 
-def test_balance_saves_a_class_that_has_few_examples() -> None:
+@pytest.mark.parametrize("learner", ["ridge", "logistic", "softmax"])
+def test_balance_saves_a_class_that_has_few_examples(learner: str) -> None:
     X, y, queries, truth = task([20, 20, 20, 2], 30, spread=1.6)
     rare = truth == NAMES[3]
-    plain = FewShotClassifier(balance=False).fit(X, y)
-    fair = FewShotClassifier(balance=True).fit(X, y)
+    plain = FewShotClassifier(learner=learner, balance=False).fit(X, y)
+    fair = FewShotClassifier(learner=learner, balance=True).fit(X, y)
     assert fair.score(queries[rare], truth[rare]) > plain.score(queries[rare], truth[rare]) + 0.2
     assert fair.score(queries, truth) > plain.score(queries, truth)
 

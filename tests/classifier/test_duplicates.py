@@ -58,6 +58,8 @@ def test_the_same_picture_in_two_classes_is_an_error_that_names_both(tmp_path: P
     for learn in (FewShotClassifier(cache=False).fit, clf.partial_fit):
         with pytest.raises(DataError, match=r"bar.1\.png .*'bar'.*twin\.png .*'hook'"):
             learn(folder)
+    with pytest.raises(DataError, match=r"bar.1\.png .*'bar'.*twin\.png .*'hook'"):
+        clf.partial_fit([twin], ["hook"])  # the other one was learnt before
     assert clf.version_ == 1
     clf.relabel("hook", image=folder / "bar" / "1.png")
     assert (clf.labels_ == "hook").sum() == 4

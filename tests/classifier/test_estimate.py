@@ -37,6 +37,7 @@ def test_mislabelled_examples_are_found_first() -> None:
     probabilities = [suspect.probability for suspect in found.suspects]
     assert probabilities == sorted(probabilities, reverse=True)
     assert "looks like auk" in str(found)
+    assert f"(the label is wrong with a probability of {100 * probabilities[0]:.0f}%)" in str(found)
 
 
 def test_confused_classes_are_counted_as_refits_would() -> None:

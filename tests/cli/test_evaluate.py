@@ -104,5 +104,5 @@ def test_images_of_another_shape_are_refused(
     monkeypatch.setattr("handful.data.load", lambda name: colour)
     assert main(["evaluate", str(run.folder), "--checkpoint", "last", "--data", "colour"]) == 2
     said = capsys.readouterr().err
-    assert "28 x 28" in said
-    assert "32 x 32" in said
+    assert "trained on grey images of 28 x 28 pixels" in said
+    assert "are colour and 32 x 32" in said

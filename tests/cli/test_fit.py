@@ -8,13 +8,18 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from handful._io import write_atomically
-from handful.classifier import FewShotClassifier
+from handful.classifier import FewShotClassifier, classifier
+from handful.cli import fit as fitting
+from handful.cli import predict as predicting
+from handful.cli import test as testing
 from handful.cli.fit import updating
 from handful.errors import HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
@@ -130,6 +135,24 @@ def test_fit_says_which_images_it_counts_once(handful: Handful, folder: Path, tm
     assert code == 0
     assert f"left out: 1, for example {copy}" in out
     assert f"for example {first} and {brighter}" in out
+
+
+def test_the_device_reaches_the_embedding(
+    handful: Handful, folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ReachedError(Exception):
+        pass
+
+    def asked(*words: Any, device: str = "") -> Any:
+        raise ReachedError(device or words[-1])
+
+    for module in (fitting, predicting, testing):
+        monkeypatch.setattr(module, "prepare", lambda device, threads: SimpleNamespace(device=f"the {device}"))
+    monkeypatch.setattr(classifier, "choose_embedder", asked)
+    monkeypatch.setattr(FewShotClassifier, "load", asked)
+    for words in (("fit", folder, "-o", tmp_path / "a.handful"), ("predict", file, folder), ("test", file, folder)):
+        with pytest.raises(ReachedError, match="the cuda"):
+            handful(*words, "--device", "cuda")
 
 
 def test_fit_and_add_go_on_without_bad_images(

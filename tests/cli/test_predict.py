@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tyro
+from tqdm import tqdm
 
 from handful.classifier import FewShotClassifier
 from handful.cli import predict as predicting
@@ -124,6 +126,21 @@ def test_predict_prints_the_next_best_and_a_summary(
     for words in (["--min-confidence", "7"], ["--top", "-1"], ["--move-to", "a", "--copy-to", "b"], ["--watch", "a"]):
         with pytest.raises(InvalidOptionError):
             handful("predict", file, new, *words)
+
+
+def test_the_progress_bar_knows_how_many_images_there_are(
+    file: Path, new: Path, handful: Handful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals = []
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, *words: Any, **options: Any) -> None:
+            totals.append(options["total"])
+            super().__init__(*words, **options)
+
+    monkeypatch.setattr("tqdm.tqdm", Bar)
+    handful("predict", file, new)
+    assert totals == [3]
 
 
 def test_images_are_sorted_into_folders(handful: Handful, file: Path, new: Path, tmp_path: Path) -> None:

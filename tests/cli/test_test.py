@@ -26,6 +26,9 @@ def test_a_test_set_is_measured(handful: Handful, file: Path, tmp_path: Path) ->
     clf = FewShotClassifier.load(file)
     assert code == 0
     assert f"{fresh}: 100.0% of 5 images right" in out
+    assert "  bar        3 of 3     100.0%\n" in out
+    low, high = clf.score_estimate_.interval(5)
+    assert f"or {100 * low:.1f} to {100 * high:.1f}% on 5 images: as expected\n" in out
     assert re.search(r"Not counted.*: spiral \(1\)", out)
     rows = list(csv.DictReader((tmp_path / "rows.csv").open()))
     assert [row["label"] for row in rows] == ["bar"] * 3 + ["circle"] * 2 + ["spiral"]

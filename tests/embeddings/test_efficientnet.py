@@ -48,6 +48,8 @@ def test_photographs_are_recognised_by_default(tmp_path: Path) -> None:
     blue = [photograph(seed, (60, 90, 200)) for seed in range(4)]
     clf = FewShotClassifier(cache=tmp_path).fit(red[:3] + blue[:3], ["red"] * 3 + ["blue"] * 3)
     assert list(clf.predict([red[3], blue[3]])) == ["red", "blue"]
+    both = find_spec(efficientnet.LITE2.package) is not None
+    assert clf.embedding_.startswith("photographs-large" if both else "photographs (")
 
 
 def test_a_file_of_weights_that_was_changed_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_a_model_follows_the_seed_of_its_recipe_and_leaves_global_randomness_alo
 
 
 def test_a_grey_model_does_not_take_colour_images() -> None:
-    with pytest.raises(DataError, match=r"28 x 28 .*birds .*84 x 84 .*--size 28 --grey"):
+    with pytest.raises(DataError, match=r"grey images of 28 x 28 .*birds are colour and 84 x 84.*--size 28 --grey"):
         require_fitting((1, 28, 28), (3, 84, 84), "birds")
 
 

@@ -273,10 +273,14 @@ def require_fitting(trained: tuple[int, int, int], given: tuple[int, int, int], 
     if trained != given:
         (was, *size), (now, *other) = trained, given
         raise DataError(
-            f"The model was trained on images of {size[0]} x {size[1]} pixels with {was} channels, but those of {name} "
-            f"are {other[0]} x {other[1]} with {now}. Pack them in that size and colour: handful data add NAME "
+            f"The model was trained on {_kind(was)} images of {size[0]} x {size[1]} pixels, but those of {name} are "
+            f"{_kind(now)} and {other[0]} x {other[1]}. Pack them in that size and colour: handful data add NAME "
             f"--from FOLDER --size {size[0]}{' --grey' if was == 1 else ''}."
         )
+
+
+def _kind(channels: int) -> str:
+    return {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
 
 
 def load_model(run: str | Path, which: str = "mean") -> FewShotModel:
