@@ -135,9 +135,10 @@ INTRODUCTION = """# A classifier for a handful of images, on real tasks
 
 Random tasks of 5 to 20 classes (5 for textures, which has ten) from sets of photographs, CIFAR-FS (test classes) and
 Omniglot (test characters, each task from one alphabet); 12 queries per class. All methods see the same features: those
-of the default embedding, `photographs-large`, or for Omniglot the weights that come with handful. Made in one run of
-`{command}`; inductive, one query at a time. [own-images-lite0.md](own-images-lite0.md) has more tasks with the smaller
-embedding.
+of the default embedding, `photographs-large`, or for Omniglot the weights that come with handful. Inductive, one query
+at a time. [own-images-lite0.md](own-images-lite0.md) has more tasks with the smaller embedding. Made in one run of
+
+    {command}
 
 Photographs: *birds* are 30 classes of CUB-200-2011, *flowers* 24 of Oxford Flowers-102, *leaves* 24 of PlantVillage,
 *pets* 24 of Oxford-IIIT Pet, with 22 images each, *textures* 10 of DTD and CIFAR-FS 20 with 30 each; all drawn at
@@ -146,9 +147,8 @@ random. The embedding was trained on ImageNet, which also has birds, cats and do
 The constants of the classifier were chosen on 2,000 tasks from nine development sets: other classes of the same birds,
 flowers, leaves and pets, TrashNet, Caltech-101, mini-ImageNet, training and validation classes of CIFAR-FS, validation
 characters of Omniglot. The classes of birds, flowers, leaves and pets were drawn again for this page, so some of them
-may have been development classes then. The rule for doubtful labels was chosen afterwards, with
-the default embedding, on classes that are not on this page; before that, the results of another rule on these sets
-were known. Everything on this page was measured once."""
+may have been development classes then. The rule for doubtful labels was chosen afterwards, with the default embedding,
+on classes that are not on this page; the results of an earlier rule on these sets were known by then. Everything on this page was measured once."""
 PAIRED = "In parentheses: the lead of FewShotClassifier as it comes, paired over tasks, with its 95% interval."
 HELD = """Share of tasks whose 95% interval (`score_estimate_.interval(queries)`) holds the accuracy of the queries, all
 classes equally frequent, and in parentheses half the width from `low` to `high` in points. At one shot nothing can be
