@@ -148,7 +148,8 @@ The constants of the classifier were chosen on 2,000 tasks from nine development
 flowers, leaves and pets, TrashNet, Caltech-101, mini-ImageNet, training and validation classes of CIFAR-FS, validation
 characters of Omniglot. The classes of birds, flowers, leaves and pets were drawn again for this page, so some of them
 may have been development classes then. The rule for doubtful labels was chosen afterwards, with the default embedding,
-on classes that are not on this page; the results of an earlier rule on these sets were known by then. Everything on this page was measured once."""
+on classes that are not on this page; the results of an earlier rule on these sets were known by then.
+Everything on this page was measured once."""
 PAIRED = "In parentheses: the lead of FewShotClassifier as it comes, paired over tasks, with its 95% interval."
 HELD = """Share of tasks whose 95% interval (`score_estimate_.interval(queries)`) holds the accuracy of the queries, all
 classes equally frequent, and in parentheses half the width from `low` to `high` in points. At one shot nothing can be
