@@ -8,6 +8,7 @@ import pytest
 from benchmarks import estimator
 from benchmarks.own_images import honesty, measure, peers, suggestion_gain, tasks
 from benchmarks.own_images_report import OURS, report
+from benchmarks.photo_sets import SETS, by_class, drawn
 from handful import FewShotClassifier
 
 
@@ -55,3 +56,15 @@ def test_the_speed_comparisons_run(monkeypatch: pytest.MonkeyPatch) -> None:
         medians = compare(rounds=1)
         assert next(iter(medians)).startswith("FewShotClassifier")
         assert len(medians) >= 4
+
+
+def test_sets_of_photographs_are_drawn_the_same_way_each_time_without_common_classes() -> None:
+    paths = [f"train/class{c:02}/{i:03}.jpg" for c in range(80) for i in range(40)] + ["train/few/1.jpg", "notes.txt"]
+    classes = by_class("flowers", paths)
+    test, dev = drawn(classes, SETS["flowers"])
+    assert (test, dev) == drawn({name: classes[name][::-1] for name in reversed(classes)}, SETS["flowers"])
+    assert (len(test), len(dev)) == (24, 30)
+    assert not set(test) & set(dev)
+    assert "few" not in test | dev
+    assert all(len(set(images)) == 22 and set(images) <= set(classes[name]) for name, images in test.items())
+    assert list(by_class("pets", ["images/Great_Dane_7.jpg"])) == ["Great_Dane"]
