@@ -142,7 +142,8 @@ at a time. [own-images-lite0.md](own-images-lite0.md) has more tasks with the sm
 
 Photographs: *birds* are 30 classes of CUB-200-2011, *flowers* 24 of Oxford Flowers-102, *leaves* 24 of PlantVillage,
 *pets* 24 of Oxford-IIIT Pet, with 22 images each, *textures* 10 of DTD and CIFAR-FS 20 with 30 each; all drawn at
-random, the photographs by `python -m benchmarks.photo_sets`. The embedding was trained on ImageNet, which also has birds, cats and dogs. No image is part of handful.
+random, the photographs by `python -m benchmarks.photo_sets`. The embedding was trained on ImageNet, which also has
+birds, cats and dogs. No image is part of handful.
 
 The constants of the classifier were chosen on 2,000 tasks from nine development sets: other classes of the same birds,
 flowers, leaves and pets, TrashNet, Caltech-101, mini-ImageNet, training and validation classes of CIFAR-FS, validation
