@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
+from torch.utils.flop_counter import FlopCounterMode
 
 from handful.embeddings import conv4
 from handful.embeddings import winograd as module
@@ -211,3 +212,12 @@ def test_weights_of_an_ordinary_convolution_load() -> None:
     images = random(2, 5, 8, 8)
     assert torch.equal(layer(images), ordinary(images))
     assert list(Conv3x3(5, 7, bias=False).state_dict()) == ["weight"]
+
+
+def test_counted_operations_are_those_of_plain_convolutions() -> None:
+    network, images = conv4("64C").train(), random(32, 3, 32, 32)
+    with FlopCounterMode(display=False) as counter:
+        network(images)
+    filters = 64
+    positions = 3 * 32**2 + filters * (16**2 + 8**2 + 4**2)
+    assert counter.get_total_flops() == 2 * 9 * 32 * filters * positions

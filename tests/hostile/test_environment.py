@@ -268,7 +268,9 @@ def test_data_of_another_shape_is_refused(checkpoint: Path, tmp_path: Path, caps
         "2",
     ]
     assert main(words) == 2
-    assert "24 x 24 pixels with 1 channels" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "grey images of 24 x 24 pixels" in said
+    assert "colour" in said
 
 
 @pytest.mark.parametrize("name", ["/", "/proc", "~", "."])

@@ -130,7 +130,7 @@ def _row(planned: list[Planned], options: Options, prices: Prices) -> Iterator[s
 
 def _totals(costs: list[Estimate], options: Options) -> Iterator[str]:
     total, absent = (sum(each.seconds for each in costs if each.on_noise is noise) for noise in (False, True))
-    yield f"All together: {duration(total)} of training at most; runs stop sooner when validation stalls."
+    yield f"In total: {duration(total)} of training at most; runs stop sooner when validation stalls."
     if absent:
         yield f"Another {duration(absent)} for data sets that are not there: their runs are left out."
     if options.minutes:
