@@ -161,7 +161,7 @@ def folded_pass(width: str, size: int = 32, images: int = 100, plain: bool = Fal
 
 def authors_step(width: str) -> Run:
     """The authors' structure rewritten: contiguous images, W through an inverse, plain Adam, the default allocator."""
-    embedding = network(width).train()
+    embedding = plain_convolutions(network(width)).train()
     alpha, beta = nn.Parameter(torch.tensor(10.0)), nn.Parameter(torch.tensor(0.0))
     optimiser = torch.optim.Adam([*embedding.parameters(), alpha, beta], lr=5e-3)
     episodes = [_contiguous(_training_episodes(), index) for index in range(8)]
