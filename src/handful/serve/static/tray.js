@@ -7,6 +7,8 @@ const SHOWN = 3;
 
 export function tray(project) {
   let current = null;
+  let question = null;
+  let learnt = -1;
   let live = null;
   let address = null;
   let asked = 0;
@@ -45,12 +47,15 @@ export function tray(project) {
   async function ask(file, name) {
     const mine = ++asked;
     let found = null;
+    question = { file, name };
+    learnt = project.state.learnt;
     try {
       found = { file, name, ...(await project.try(file, name)) };
     } catch (error) {
       if (!live) toast(error.message, "bad");
     }
     if (mine !== asked) return;
+    if (!found) question = null;
     current = found;
     show();
   }
@@ -138,7 +143,6 @@ export function tray(project) {
     true,
   );
 
-  let learnt = -1;
   const render = () => {
     const { shares, share, thresholds } = project.state.rejection;
     slider.max = String(shares.length - 1);
@@ -146,10 +150,8 @@ export function tray(project) {
     strict.hidden = !thresholds.length;
     describe();
     if (!address && !live) stage.replaceChildren(idle());
-    if (!live && current && project.state.learnt !== learnt) {
-      learnt = project.state.learnt;
-      if (project.state.estimate) ask(current.file, current.name);
-    }
+    // not the image of the last answer: a newer one may be on its way
+    if (!live && question && project.state.learnt !== learnt && project.state.estimate) ask(question.file, question.name);
   };
   return { node, render, test };
 }
