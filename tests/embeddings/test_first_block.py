@@ -161,7 +161,7 @@ def test_in_evaluation_grey_images_alone_take_the_short_way(channels: int, uses:
     ],
 )
 def test_everything_else_goes_through_the_layers(odd, uses: list[int]) -> None:
-    net, images = odd(block(3, 8), pictures(4, 3, 16, 16))
+    net, images = odd(block(3, 8), pictures(4, 3, 16, 16).contiguous(memory_format=torch.channels_last))
     assert torch.equal(net(images), plain(net)(images))
     assert not uses
 
@@ -173,3 +173,13 @@ def test_conv4_begins_with_it_and_its_weights_keep_their_names() -> None:
         "blocks.0.0.weight",
         "blocks.0.0.bias",
     ]
+
+
+def test_the_order_of_colour_images_in_memory_makes_no_difference_in_evaluation() -> None:
+    given = block(3, 16).eval()
+    images = pictures(9, 3, 32, 32)
+    with torch.no_grad():
+        found = given(images)
+        expected = given(images.contiguous(memory_format=torch.channels_last))
+    assert torch.equal(found, expected)
+    assert found.is_contiguous(memory_format=torch.channels_last)  # the faster order, for all layers that follow

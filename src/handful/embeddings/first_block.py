@@ -37,17 +37,18 @@ class FirstBlock(nn.Sequential):
     def forward(self, images: Tensor) -> Tensor:
         """(n, channels, height, width) -> (n, fan_out, height / 2, width / 2)."""
         conv, norm, pool, activation, *rest = self
-        if not (
-            isinstance(conv, nn.Conv2d)
-            and isinstance(activation, nn.LeakyReLU)
-            and winograd.fast_path(images, conv.weight)
-            and _fits(images, norm, pool)
-        ):
-            plain: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
-            return plain
+        if not (isinstance(conv, nn.Conv2d) and winograd.fast_path(images, conv.weight)):
+            return self._one_by_one(images)
+        if not (isinstance(activation, nn.LeakyReLU) and _fits(images, norm, pool)):
+            # PyTorch is several times slower in the usual order, and its copies of these few channels are cheap
+            return self._one_by_one(images.contiguous(memory_format=torch.channels_last))
         maps = _pooled(images, conv, norm, activation.negative_slope)
         for layer in rest:
             maps = layer(maps)
+        return maps
+
+    def _one_by_one(self, images: Tensor) -> Tensor:
+        maps: Tensor = super().forward(images)  # type: ignore[no-untyped-call]
         return maps
 
 
