@@ -14,15 +14,18 @@ from benchmarks.report import Results, page, targets_table
 from benchmarks.suite import SUITE
 
 HERE = Path(__file__).resolve().parent
+ALONE = {"service": "SERVICE.md", "studio": "STUDIO.md"}
+"""Parts that are measured alone, with a page of their own."""
 
 
 def main() -> int:
     """Parse, measure, report."""
     options = _parser().parse_args()
-    if options.only == ["service"]:
-        from benchmarks.service import measure
+    if options.only and len(options.only) == 1 and options.only[0] in ALONE:
+        from benchmarks import service, studio
 
-        print(measure(options.out.with_name("SERVICE.md")))
+        part = {"service": service, "studio": studio}[options.only[0]]
+        print(part.measure(options.out.with_name(ALONE[options.only[0]])))
         return 0
     peers = None if options.no_peers else peers_python()
     setting = Setting(options.threads, options.clock, options.quick, peers)
@@ -87,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=[*SUITE, "start", "profiles", "growth", "service"],
-        help="measure only these, and keep the rest of the page; service has a page of its own",
+        choices=[*SUITE, "start", "profiles", "growth", *ALONE],
+        help="measure only these, and keep the rest of the page; service and studio have pages of their own",
     )
     return parser
 

@@ -182,5 +182,5 @@ def test_what_a_changed_state_is_handed_equals_what_a_fresh_look_finds() -> None
         fresh = replace(changed)  # the same values, and nothing known of them
         assert changed.groups.tolist() == fresh.groups.tolist()
         assert changed.usual_scale == pytest.approx(fresh.usual_scale, rel=1e-12)
-        assert label_doubts(changed) == pytest.approx(label_doubts(fresh), abs=1e-9)
+        assert label_doubts(changed) == pytest.approx(label_doubts(fresh), abs=1e-6)  # computed in float32
         assert changed.held_out_unknown_scores == pytest.approx(fresh.held_out_unknown_scores, abs=1e-9)

@@ -12,16 +12,48 @@ from scipy.special import expit
 from handful.classifier import FewShotClassifier
 from handful.classifier.answers import ScoreEstimate
 from handful.classifier.estimate import (
+    DOUBT_SCALE,
     LOGIT_SPREAD,
+    MISLABELLED,
     PER_CLASSES,
     PER_SHOTS,
     PER_SHOTS_SPREAD,
+    STEP_SPREAD,
+    STEPS,
     USUAL_LOGIT,
+    USUAL_SHARE,
     inferred_accuracy,
+    label_doubts,
 )
+from handful.classifier.selection import surprise
 from handful.errors import InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, write_folder
 from tests.classifier.test_classifier import NAMES, task
+
+
+@pytest.mark.parametrize(
+    ("shots", "spread", "together"), [(12, 1.0, 400_000), (12, 4.0, 400_000), (3, 0.05, 1), (30, 0.2, 9)]
+)
+def test_doubts_are_the_average_over_all_scales_and_shares(
+    shots: int, spread: float, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y, _, _ = task([shots] * 4, 30, spread=spread)
+    y[[1, shots + 2]] = NAMES[[2, 3]]
+    state = FewShotClassifier().fit(X, y)._state
+    monkeypatch.setattr("handful.classifier.estimate.TOGETHER", together)
+    held = state.held_out
+    scores, rows = state.held_out_scores[held], np.arange(len(held))
+    wrong, total = np.zeros(len(held)), 0.0
+    for step in STEPS:
+        logits = DOUBT_SCALE * state.usual_scale * np.exp(step) * scores
+        own = np.exp(logits - logits.max(1, keepdims=True))
+        own = own[rows, state.codes[held]] / own.sum(1)
+        for share in MISLABELLED:
+            labels = (1 - share) * own + share / 3 * (1 - own)
+            weight = np.exp(np.log(labels).sum() - surprise(step / STEP_SPREAD) - share / USUAL_SHARE)
+            wrong += weight * share / 3 * (1 - own) / labels
+            total += weight
+    assert label_doubts(state) == pytest.approx(wrong / total, abs=1e-5)  # float32, and scales that are left out
 
 
 def test_mislabelled_examples_are_found_first() -> None:

@@ -129,3 +129,14 @@ def test_an_image_is_found_by_its_content_also_under_another_name(tmp_path: Path
     assert rows_of_image(clf.state_, paths[1]) == [1]  # by its name, because the file is gone
     with pytest.raises(InvalidOptionError, match=r"other\.png"):
         rows_of_image(clf.state_, tmp_path / "other.png")
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 70])
+def test_examples_are_alike_unless_one_of_them_differs(count: int) -> None:
+    X = np.ones((count, 6)) / 3
+    labels = np.array(["a", "b"] * count)[:count]
+    assert fit_state(Options(), X, labels, [Source()] * count).alike
+    for row in (0, count // 2, count - 1):
+        other = X.copy()
+        other[row, 0] += 1e-3
+        assert not fit_state(Options(), other, labels, [Source()] * count).alike

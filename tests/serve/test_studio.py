@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,16 @@ def test_the_page_and_its_parts_are_served_with_a_strict_policy(client: TestClie
     for name in ("app.js", "studio.css", "icon.svg"):
         assert client.get(f"/static/{name}").status_code == 200
     assert client.get("/static/../studio.py").status_code == 404
+
+
+def test_the_page_preloads_exactly_the_modules_that_it_imports(client: TestClient) -> None:
+    preloaded = set(re.findall(r'rel="modulepreload" href="/static/(.+?)"', client.get("/").text))
+    imported, open_files = set(), ["app.js"]
+    while open_files:
+        found = set(re.findall(r'from "\./(.+?)"', client.get(f"/static/{open_files.pop()}").text)) - imported
+        imported |= found
+        open_files += found
+    assert preloaded == imported
 
 
 @pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])

@@ -295,8 +295,10 @@ def test_keys_label_move_delete_and_accept(page: Any) -> None:
     first = page.evaluate("document.activeElement.dataset.id")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.id") not in (None, first)
+    after = page.evaluate("document.activeElement.closest('li').nextElementSibling.firstElementChild.dataset.id")
     page.keyboard.press("Delete")
     page.wait_for_function("() => document.querySelectorAll('.columns .thumb').length === 13")
+    page.wait_for_function("(id) => document.activeElement.dataset.id === id", arg=after)
 
 
 def test_an_unknown_image_is_none_of_these_and_the_slider_turns_that_off(page: Any) -> None:

@@ -46,12 +46,16 @@ USUAL_SHARE = 0.1
 STEPS = np.linspace(-2.5, 2.5, 41)
 """The grid of logarithms of the scale, relative to the usual one, for finding doubtful labels."""
 STEP_SPREAD = 0.2
+TOGETHER = 400_000
+"""Entries of margins times steps of the grid that are computed at once; more would not fit into a cache."""
 DOUBT_SCALE = 1.5
 """The scale there, relative to the one for queries, because wrong labels make scores look less informative."""
-NEGLIGIBLE = 40.0
+NEGLIGIBLE = 20.0
 """Scales under which the labels are this many nats less probable than under the best scale are ignored."""
-CERTAIN = 40.0
-"""Examples whose own class leads all others by this many nats have probability 1 up to rounding."""
+CERTAIN = 20.0
+"""Examples whose own class leads all others by this many nats have probability 1 up to rounding in float32."""
+SMALLEST = -80.0
+"""Logarithms of odds are clamped here: exp of smaller ones is denormal in float32, and over ten times slower."""
 DOUBTFUL = 0.5
 """A label is called doubtful if it is wrong with at least this probability."""
 NEEDY = 5
@@ -188,31 +192,31 @@ def label_doubts(state: State) -> Matrix:
     example that contradicts its label means little.
     """
     held, way = state.held_out, len(state.classes)
-    usual = DOUBT_SCALE * state.usual_scale
     margins, closest, order = _margins(state)
-    other = torch.from_numpy(MISLABELLED / (way - 1)).unsqueeze(1)  # the share of each other class among wrong labels
-    right = torch.from_numpy(1 - MISLABELLED).unsqueeze(1) - other
-    found, total, best = np.zeros(len(held)), 0.0, -np.inf
-    middle = len(STEPS) // 2
+    other = _single(MISLABELLED / (way - 1))[:, None, None]  # the share of each other class among wrong labels
+    right = _single(1 - MISLABELLED)[:, None, None] - other
+    found, total, best = torch.zeros(len(held), dtype=torch.float64), 0.0, -np.inf
+    middle, together = len(STEPS) // 2, max(1, TOGETHER // max(1, margins.numel()))
     for direction in (STEPS[middle:], STEPS[middle - 1 :: -1]):
-        for step in direction.tolist():
-            scale = usual * math.exp(step)
-            near = int(np.searchsorted(-closest, CERTAIN / scale))  # all later ones are certain of their label
-            own = (scale * margins[:near]).exp_().sum(1).reciprocal_()
-            labels = (right * own).add_(other)  # (shares, near)
-            likelihoods = labels.log().sum(1).numpy() + (len(held) - near) * np.log1p(-MISLABELLED)
-            log_weights = likelihoods - surprise(step / STEP_SPREAD) - MISLABELLED / USUAL_SHARE
-            if log_weights.max() < best - NEGLIGIBLE:
-                break  # and so are all scales beyond it
-            previous, best = best, max(best, log_weights.max())
-            weights = np.exp(log_weights - best)
-            shrunk = math.exp(previous - best)
+        for start in range(0, len(direction), together):
+            steps = direction[start : start + together]
+            scales = DOUBT_SCALE * state.usual_scale * np.exp(steps)
+            near = int(np.searchsorted(-closest, CERTAIN / scales.min()))  # all later ones are certain of their label
+            odds = _single(scales)[:, None, None] * margins[:near]
+            own = odds.clamp_min_(SMALLEST).exp_().sum(2).reciprocal_()  # (steps, near)
+            labels = (right * own).add_(other)  # (shares, steps, near)
+            log_weights = labels.log().sum(2, dtype=torch.float64).numpy() - surprise(steps / STEP_SPREAD)
+            log_weights += ((len(held) - near) * np.log1p(-MISLABELLED) - MISLABELLED / USUAL_SHARE)[:, None]
+            previous, best = best, max(best, float(log_weights.max()))
+            weights, shrunk = np.exp(log_weights - best), math.exp(previous - best)
+            wrong = (_single(weights).unsqueeze(2) * (other / labels)).sum(0).mul_(1 - own)
             found *= shrunk
-            wrong = torch.from_numpy(weights) @ (other / labels)  # times 1 - own: the probability that it is
-            found[:near] += ((1 - own) * wrong).numpy()
-            total = shrunk * total + weights.sum()
+            found[:near] += wrong.sum(0)
+            total = shrunk * total + float(weights.sum())
+            if log_weights[:, -1].max() < best - NEGLIGIBLE:
+                break  # and so are all scales beyond it
     doubts: Matrix = np.empty(len(held))
-    doubts[order] = found / total
+    doubts[order] = (found / total).clamp_max_(1).numpy()  # the sums are rounded to float32
     return doubts
 
 
@@ -227,11 +231,12 @@ def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
     others[own] = -np.inf
     closest = others.max(1)
     order = np.argsort(-closest, kind="stable")
-    return (
-        torch.from_numpy(margins[order]),
-        closest[order],
-        order,
-    )  # because exp and log are several times faster in PyTorch
+    return _single(margins[order]), closest[order], order
+
+
+def _single(values: Matrix) -> Tensor:
+    """Values as float32 of PyTorch, whose exp and log are many times faster than NumPy's in float64."""
+    return torch.from_numpy(values.astype(np.float32))
 
 
 def doubtful(state: State) -> tuple[Doubtful, ...]:
@@ -240,15 +245,16 @@ def doubtful(state: State) -> tuple[Doubtful, ...]:
     if not len(held) or state.alike:
         return ()
     doubts = label_doubts(state)
-    order = np.argsort(-doubts, kind="stable")
     found = []
-    for position in order[: int((doubts >= DOUBTFUL).sum())]:
-        row = int(held[position])
-        others = state.held_out_scores[row].copy()
+    for position in np.flatnonzero(doubts >= DOUBTFUL):
+        row, doubt = int(held[position]), float(doubts[position])
+        own, others = state.held_out_scores[row][state.codes[row]], state.held_out_scores[row].copy()
         others[state.codes[row]] = -np.inf
         source, label, other = state.sources[row], state.classes[state.codes[row]], state.classes[others.argmax()]
-        found.append(Doubtful(row, source.digest, source.name, plain(label), plain(other), float(doubts[position])))
-    return tuple(found)
+        each = Doubtful(row, source.digest, source.name, plain(label), plain(other), doubt)
+        found.append((doubt, others.max() - own, each))
+    found.sort(key=lambda each: each[:2], reverse=True)  # of labels that are certainly wrong, the clearest first
+    return tuple(each for _, _, each in found)
 
 
 def duplicates(state: State) -> tuple[DuplicateGroup, ...]:

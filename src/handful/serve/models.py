@@ -106,9 +106,7 @@ class Model:
     def _updated(self, change: Callable[[FewShotClassifier], object]) -> FewShotClassifier:
         """Change a copy, write it to disk, then replace the old version with it."""
         with locked(self.path):
-            if (
-                _stamp(self.path) != self._stamp
-            ):  # another process has changed the file, and its update must not be lost
+            if _stamp(self.path) != self._stamp:  # changed by another process, whose update must not be lost
                 self.now, self._stamp = FewShotClassifier.load(self.path, cache=False), _stamp(self.path)
             new = self.now.snapshot()
             change(new)

@@ -149,14 +149,17 @@ function actionBar(project) {
   return { render };
 }
 
-export async function move(project, label) {
+export function move(project, label) {
   const ids = [...project.selected];
-  const [first] = ids;
-  const all = [...document.querySelectorAll(".thumb[data-id]")];
-  const here = all.findIndex((node) => node.dataset.id === first);
-  const next = all.slice(here + 1).find((node) => !project.selected.has(node.dataset.id))?.dataset.id;
   setSelection(project, []);
-  await project.label(ids, label);
+  return leave(ids, () => project.label(ids, label));
+}
+
+/** Do something that takes images from their place, and focus the image after them, for those who use the keyboard. */
+export async function leave(ids, act) {
+  const all = [...document.querySelectorAll(".thumb[data-id]")].map((node) => node.dataset.id);
+  const next = all.slice(all.indexOf(ids[0]) + 1).find((id) => !ids.includes(id));
+  await act();
   if (next) document.querySelector(`.thumb[data-id="${next}"]`)?.focus();
 }
 

@@ -3,32 +3,38 @@ import { h, icon, toast } from "./dom.js";
 
 const EVERY = 250;
 const SIDE = 480;
+const WISHES = { video: { width: { ideal: 640 }, height: { ideal: 480 } }, audio: false };
+/** The promise of one stream for all who watch, so that two who begin together do not open the camera twice. */
 let stream = null;
 let users = 0;
 
+async function release() {
+  users -= 1;
+  if (users) return;
+  const opened = stream;
+  stream = null;
+  for (const track of (await opened?.catch(() => null))?.getTracks() ?? []) track.stop();
+}
+
 /** A playing video of the webcam; call `stop` when done, so that its light goes out. */
 export async function watch() {
-  users += 1;
-  try {
-    stream ??= await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 }, height: { ideal: 480 } }, audio: false });
-  } catch (error) {
-    users -= 1;
-    throw new Error(error.name === "NotAllowedError" ? "The browser was not allowed to use the camera." : "No camera was found.");
-  }
   const video = h("video", { muted: true, playsinline: true, "aria-label": "The camera" });
   video.muted = true;
-  video.srcObject = stream;
-  await video.play();
+  users += 1;
+  try {
+    stream ??= navigator.mediaDevices.getUserMedia(WISHES);
+    video.srcObject = await stream;
+    await video.play();
+  } catch (error) {
+    release();
+    throw new Error(error.name === "NotAllowedError" ? "The browser was not allowed to use the camera." : "No camera was found.");
+  }
   let done = false;
   const stop = () => {
     if (done) return;
     done = true;
-    users -= 1;
     video.srcObject = null;
-    if (!users) {
-      for (const track of stream.getTracks()) track.stop();
-      stream = null;
-    }
+    release();
   };
   return { video, stop };
 }

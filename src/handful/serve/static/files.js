@@ -41,7 +41,7 @@ export function dropZone(project, node, labelOf) {
     const foldered = label === null && node.classList.contains("board") ? folders(found) : found;
     project.upload(foldered.map((entry) => ({ ...entry, label: label ?? entry.label ?? null })));
   });
-  const here = () => (project.place = labelOf === null ? null : node);
+  const here = () => (project.place = node);
   node.addEventListener("pointerenter", here);
   node.addEventListener("focusin", here);
 }

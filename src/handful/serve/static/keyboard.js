@@ -1,5 +1,5 @@
 // Keys: digits label, arrows move, Enter accepts or opens, Ctrl-Z undoes.
-import { move, openImage, setSelection } from "./board.js";
+import { leave, move, openImage, setSelection } from "./board.js";
 import { dialog, h } from "./dom.js";
 import { accept } from "./pile.js";
 
@@ -45,7 +45,7 @@ function digit(project, index, image) {
 
 function remove(project, image) {
   const ids = project.selected.size ? [...project.selected] : image ? [image.dataset.id] : [];
-  if (ids.length) project.act("delete", { items: ids });
+  if (ids.length) leave(ids, () => project.act("delete", { items: ids }));
 }
 
 /** Move the focus to the nearest image in a direction. */

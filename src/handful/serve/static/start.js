@@ -37,8 +37,8 @@ export async function start(root) {
       list,
     ),
   );
-  await show(list);
   name.focus();
+  await show(list);
 }
 
 async function show(list) {
