@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,32 @@ def test_threads_that_write_one_file_at_once_never_tear_it(tmp_path: Path) -> No
         thread.join()
     assert not failures
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_file_that_a_sweep_is_deleting_is_given_up_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    flock, sweepers = fcntl.flock, []
+
+    def delete_soon(path: Path, handle: int) -> None:
+        time.sleep(0.05)  # the writer asks for the lock meanwhile
+        path.unlink()
+        os.close(handle)
+
+    def sweep_first(handle: int, operation: int) -> None:
+        if not sweepers:
+            [path] = tmp_path.glob(".a.*.tmp")
+            other = os.open(path, os.O_RDWR)
+            flock(other, fcntl.LOCK_EX)
+            sweepers.append(threading.Thread(target=delete_soon, args=(path, other)))
+            sweepers[0].start()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    with replacing(tmp_path / "a") as temporary:
+        sweepers[0].join()
+        assert temporary.exists()
 
 
 def test_sweeping_takes_temporaries_of_this_file_only(tmp_path: Path) -> None:

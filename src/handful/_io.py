@@ -124,10 +124,10 @@ def _create_beside(target: Path) -> tuple[Path, int, int | None]:
     while True:
         temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
         handle = os.open(temporary, flags, access)
-        _lock(handle)
+        _lock(handle, wait=True)  # another process may have locked it first, to delete it as stale
         if os.fstat(handle).st_nlink:
             return temporary, handle, mode
-        os.close(handle)  # another process deleted it as stale before it was locked
+        os.close(handle)
 
 
 def _sweep_files(target: Path) -> None:
@@ -146,12 +146,12 @@ def _remove_stale(temporary: Path) -> None:
             os.close(handle)
 
 
-def _lock(handle: int) -> bool:
-    """Lock an open file; returns False if another process or thread holds the lock, or locks are not supported."""
+def _lock(handle: int, *, wait: bool = False) -> bool:
+    """Lock an open file; returns False if locks are not supported or, unless we `wait`, if someone else holds it."""
     if fcntl is None:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
