@@ -83,6 +83,18 @@ def test_values_gradients_and_statistics_equal_those_of_the_layers(
     assert uses == [n]
 
 
+@pytest.mark.usefixtures("in_float64")
+def test_a_relu_is_a_leak_of_0(uses: list[int]) -> None:
+    ours = FirstBlock(*list(block(3, 5).double())[:3], nn.ReLU())
+    theirs, images = plain(ours), pictures(4, 3, 8, 8, torch.float64)
+    found, expected = ours(images), theirs(images)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    found.square().sum().backward(), expected.square().sum().backward()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-8, atol=1e-8)
+    assert uses == [4]
+
+
 @pytest.mark.parametrize(("n", "channels", "side"), [(60, 3, 32), (60, 1, 28), (12, 3, 84)])
 def test_float32_loses_no_more_than_rounding(n: int, channels: int, side: int, uses: list[int]) -> None:
     ours = block(channels, 16)
@@ -147,7 +159,7 @@ def test_in_evaluation_grey_images_alone_take_the_short_way(channels: int, uses:
         lambda net, images: (FirstBlock(net[0], nn.GroupNorm(2, 8), *list(net)[2:]), images),
         lambda net, images: (FirstBlock(net[0], nn.BatchNorm2d(8, momentum=None), *list(net)[2:]), images),
         lambda net, images: (FirstBlock(*list(net)[:2], nn.MaxPool2d(2, stride=1), net[3]), images),
-        lambda net, images: (FirstBlock(*list(net)[:3], nn.ReLU()), images),
+        lambda net, images: (FirstBlock(*list(net)[:3], nn.ELU()), images),
         lambda net, images: (net.double(), images.double()),
     ],
     ids=[
@@ -156,7 +168,7 @@ def test_in_evaluation_grey_images_alone_take_the_short_way(channels: int, uses:
         "group norm",
         "cumulative averages",
         "overlapping pool",
-        "ReLU",
+        "ELU",
         "float64",
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -17,13 +19,32 @@ def test_features_are_block_4_alone(name: PlainName, width: int, pixels: int, po
         assert plain(name, 3).eval()(torch.rand(2, 3, pixels, pixels)).shape == (2, width * positions)
 
 
-def test_blocks_are_convolution_norm_relu_and_a_pool_of_stride_2() -> None:
-    for block in plain("plain-64C", 1).blocks:
-        assert [type(layer) for layer in block] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d]
-        assert (block[0].padding, block[3].kernel_size, block[3].stride) == ((1, 1), 2, 2)
+@pytest.mark.parametrize("name", ["plain-64C", "maml-32C"])
+@pytest.mark.parametrize("training", [True, False])
+def test_blocks_are_convolution_norm_relu_and_a_pool_of_stride_2(name: PlainName, training: bool) -> None:
+    net, images = plain(name, 3).train(training), torch.rand(6, 3, 32, 32)
+    originals = [nn.Sequential(block[0], block[1], nn.ReLU(), nn.MaxPool2d(2)) for block in deepcopy(net).blocks]
+    expected = nn.Sequential(*originals).train(training)(images)
+    torch.testing.assert_close(net(images), expected.flatten(1), rtol=1e-4, atol=1e-5)  # float32 through four norms
+
+
+def test_gradients_are_those_of_the_original_order() -> None:
+    """In float64, where every layer computes for itself, in any order; ties of pooling lie below 0, with gradient 0."""
+    net, images = plain("plain-32C", 3).double(), torch.rand(6, 3, 16, 16, dtype=torch.float64)
+    original = deepcopy(net)
+    original.blocks = nn.Sequential(
+        *(nn.Sequential(block[0], block[1], nn.ReLU(), nn.MaxPool2d(2)) for block in original.blocks)
+    )
+    for each in (net, original):
+        each(images).square().sum().backward()
+    for one, other in zip(net.parameters(), original.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-9)
+
+
+def test_norm_and_dropout_are_as_asked() -> None:
     grouped = plain("plain-64C", 1, norm="group", dropout=0.1)
     assert [type(block[1]) for block in grouped.blocks] == [nn.GroupNorm] * 4
-    assert [type(block[-1]) for block in grouped.blocks] == [nn.MaxPool2d, nn.MaxPool2d, nn.Dropout, nn.Dropout]
+    assert [type(block[-1]) for block in grouped.blocks] == [nn.ReLU, nn.ReLU, nn.Dropout, nn.Dropout]
 
 
 def test_mamls_networks_have_as_many_learnt_numbers_as_the_originals() -> None:

@@ -28,7 +28,7 @@ PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 class FirstBlock(nn.Sequential):
-    """3x3 convolution, batch norm, 2x2 max-pool, leaky ReLU and further layers, as an `nn.Sequential`.
+    """3x3 convolution, batch norm, 2x2 max-pool, (leaky) ReLU and further layers, as an `nn.Sequential`.
 
     It uses the single pass in training, and always for grey images, because PyTorch is slow with a single channel. Odd
     image sizes, other norms, and images that need a gradient go through the layers one by one.
@@ -39,10 +39,11 @@ class FirstBlock(nn.Sequential):
         conv, norm, pool, activation, *rest = self
         if not (isinstance(conv, nn.Conv2d) and winograd.fast_path(images, conv.weight)):
             return self._one_by_one(images)
-        if not (isinstance(activation, nn.LeakyReLU) and _fits(images, norm, pool)):
+        if not (isinstance(activation, nn.LeakyReLU | nn.ReLU) and _fits(images, norm, pool)):
             # PyTorch is several times slower in the usual order, and its copies of these few channels are cheap
             return self._one_by_one(images.contiguous(memory_format=torch.channels_last))
-        maps = _pooled(images, conv, norm, activation.negative_slope)
+        slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
+        maps = _pooled(images, conv, norm, slope)
         for layer in rest:
             maps = layer(maps)
         return maps
