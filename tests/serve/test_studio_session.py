@@ -104,6 +104,15 @@ def test_a_session_equals_a_classifier_fitted_to_the_same_images(session: Sessio
     assert taken.has_thumbnails_
 
 
+def test_the_taken_page_starts_with_the_share_to_reject_of_the_tray(session: Session, tmp_path: Path) -> None:
+    taught(session)
+    session.save(tmp_path / "usual.html")
+    assert '"share": 0.05}' in (tmp_path / "usual.html").read_text(encoding="utf-8")
+    session.do(changes.reject, 0.2)
+    session.save(tmp_path / "chosen.html")
+    assert '"share": 0.2}' in (tmp_path / "chosen.html").read_text(encoding="utf-8")
+
+
 def test_an_image_is_kept_once_and_a_second_drop_relabels_it(session: Session) -> None:
     taught(session)
     image = drawing("ring", 0)

@@ -157,7 +157,7 @@ class State:
     @cached_property
     def usual_scale(self) -> float:
         """The scale of the scores before any evidence."""
-        return usual_scale(self.head.fitted(), self.codes, variety(self.squares, self._size))
+        return usual_scale(self.head.fitted(), self.codes, variety(self.squares, self.size))
 
     def unknown_scores(self, features: Matrix) -> Matrix:
         """The unknown score of each query, from its predictive variance and its best ridge score."""
@@ -174,7 +174,7 @@ class State:
 
     def _foreignness(self, variances: Tensor, scores: Matrix) -> Matrix:
         best = scores.max(1) / np.sqrt(len(self.classes))
-        return foreignness(variances.numpy() / self._size, best)
+        return foreignness(variances.numpy() / self.size, best)
 
     @cached_property
     def squares(self) -> Matrix:
@@ -189,7 +189,8 @@ class State:
         return sums
 
     @cached_property
-    def _size(self) -> float:
+    def size(self) -> float:
+        """The size of the features, which is the unit of predictive variances."""
         size = size_from(self.sums / len(self.codes) + self.origin, float(self.squares.mean()))
         return size_of(self.features) if size is None else size
 

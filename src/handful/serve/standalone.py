@@ -5,26 +5,39 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from torch import nn
 
 from handful.classifier.embedder import AnyEmbedder, Embedder, torch_network
 from handful.classifier.estimate import score_estimate
 from handful.classifier.examples import State
+from handful.classifier.heads import LinearMap
+from handful.classifier.inputs import Matrix
+from handful.classifier.selection import FAMILIARITY
 from handful.embeddings.conv4 import Conv4
 from handful.embeddings.efficientnet import EfficientNetLite, InvertedResidual
 from handful.errors import InvalidOptionError
+from handful.serve.studio_model import REJECTIONS, USUAL_REJECTION, thresholds
 
 PAGE = Path(__file__).parent / "static" / "standalone.html"
 LARGEST = 12_000_000
 """The most weights in a page; at two bytes each it then has 32 MB, and takes a few seconds per image."""
+LARGEST_MATRIX = 1_000_000
+"""The most numbers in the matrix for "None of these", which are 5.3 MB as text; it is left out if it has more.
+
+This is enough for any number of images with one network for photographs, and for up to 425 with both."""
 
 
-def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
-    """The page, for the paper's four-layer networks with batch norm and for EfficientNet-Lite, single or joined."""
+def standalone_page(name: str, state: State, embedder: AnyEmbedder, share: float = USUAL_REJECTION) -> str:
+    """The page, for the paper's four-layer networks with batch norm and for EfficientNet-Lite, single or joined.
+
+    `share` is the share of known images that the page rejects until its slider is moved, one of `REJECTIONS`.
+    """
     parts = [_part(each) for each in embedder.parts]
     if not all(parts) or sum(_size(each) for each in embedder.parts) > LARGEST:
         raise InvalidOptionError(
@@ -32,19 +45,58 @@ def standalone_page(name: str, state: State, embedder: AnyEmbedder) -> str:
             f"photographs that come with handful. Export a .handful or ONNX file, or switch to one of those."
         )
     head, score = state.head.linear(), score_estimate(state)
-    weights = state.scale * head.weights
     model = {
         "name": name,
         "classes": [str(label) for label in state.classes],
         "parts": parts,
-        "weights": _packed(weights),
-        "bias": _packed(state.scale * head.bias - state.origin @ weights),
+        "head": _linear(head, state.scale, state.origin),
+        "rejection": _rejection(state, share),
         "accuracy": score.accuracy if score.examples else None,
         "low": score.low if score.examples else None,
         "high": score.high if score.examples else None,
     }
     text = json.dumps(model).replace("<", "\\u003c")  # so that no name can end the script element
     return PAGE.read_text(encoding="utf-8").replace("MODEL_AS_JSON", text)
+
+
+def _rejection(state: State, share: float) -> dict[str, Any] | None:
+    """What the page needs for the unknown score of an image; None without a threshold or if it would be too large.
+
+    With a free bias, ridge regression is the one on centred examples X. So the predictive variance of a query at
+    distance y from their mean is lam / n + lam y^T (X^T X + lam I)^-1 y, which is lam / n + |y|^2 - |T y|^2.
+    """
+    n, e = state.features.shape
+    limits, rows = thresholds(state), min(n, e)
+    if not limits or rows * e - rows * (rows - 1) // 2 > LARGEST_MATRIX:
+        return None
+    mean, lam = state.features.mean(0), float(state.factor.lam)
+    explained = _explained(state.features - mean, lam)
+    ridge = replace(state.ridge, balance=True).linear()  # unknown scores always balance the classes
+    return {
+        "mean": _packed(mean + state.origin),
+        "explained": _packed(explained[np.triu_indices_from(explained)]),
+        "least": lam / n,
+        "size": state.size,
+        "ridge": _linear(ridge, FAMILIARITY / np.sqrt(len(state.classes)), state.origin),
+        "shares": REJECTIONS,
+        "thresholds": limits,
+        "share": share,
+    }
+
+
+def _explained(centred: Matrix, lam: float) -> Matrix:
+    """An upper trapezoidal T with at most e rows and T^T T = I - lam (X^T X + lam I)^-1, for X (n, e)."""
+    _, short = np.linalg.qr(centred)
+    system = short @ short.T + lam * np.eye(len(short))
+    root = scipy.linalg.solve_triangular(np.linalg.cholesky(system), short, lower=True)
+    _, explained = np.linalg.qr(root)
+    return explained
+
+
+def _linear(found: LinearMap, scale: float, origin: Matrix) -> dict[str, str]:
+    """A map of features minus the origin, times a scale, as one of the features themselves."""
+    weights = scale * found.weights
+    return {"weights": _packed(weights), "bias": _packed(scale * found.bias - origin @ weights)}
 
 
 def _part(embedder: Embedder) -> dict[str, Any] | None:

@@ -20,6 +20,8 @@ SORTED = 60
 """Images of the pile whose order is computed exactly; the others follow by uncertainty."""
 REJECTIONS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Shares of known images that the slider of the tray offers to reject; 0 rejects nothing."""
+USUAL_REJECTION = 0.05
+"""The share at which the slider starts."""
 NEAREST = 5
 Json = dict[str, Any]
 Labels = Mapping[str, str]
@@ -82,7 +84,7 @@ def shown(state: State) -> Json:
         "doubtful": {each.digest: (str(each.looks_like), round(each.probability, DIGITS)) for each in doubtful(state)},
         "duplicates": sorted(sorted(digests[row] for row in group.indices) for group in duplicates(state)),
         "needs": {str(each.label): each.reason for each in needs(classes)},
-        "thresholds": _thresholds(state),
+        "thresholds": thresholds(state),
     }
 
 
@@ -93,8 +95,11 @@ def _guesses(state: State) -> dict[str, str]:
     return {state.sources[row].digest: names[code] for row, code in zip(held, best, strict=True)}
 
 
-def _thresholds(state: State) -> list[float | None]:
-    """Unknown scores above which an image is none of the classes, one per share of `REJECTIONS`."""
+def thresholds(state: State) -> list[float | None]:
+    """Unknown scores above which an image is none of the classes, one per share of `REJECTIONS`.
+
+    There are none if no example can be held out.
+    """
     scores = state.held_out_unknown_scores
     if not len(scores):
         return []

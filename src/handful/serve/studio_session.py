@@ -21,7 +21,16 @@ from handful.serve.decode import small_picture
 from handful.serve.standalone import standalone_page
 from handful.serve.studio_changes import Step, add
 from handful.serve.studio_embedding import TITLES, Embeddings
-from handful.serve.studio_model import REJECTIONS, Page, answered, learnt, needs_of, shown, sorted_pile
+from handful.serve.studio_model import (
+    REJECTIONS,
+    USUAL_REJECTION,
+    Page,
+    answered,
+    learnt,
+    needs_of,
+    shown,
+    sorted_pile,
+)
 from handful.serve.studio_store import Facts, Project, file_name
 
 BATCH = 8
@@ -204,7 +213,7 @@ class Session:
                 "estimate": self._estimate(),
                 "duplicates": [] if self._shown is None else self._shown["duplicates"],
                 "rejection": {
-                    "share": self.project.facts.get("reject", 0.05),
+                    "share": self.project.facts.get("reject", USUAL_REJECTION),
                     "shares": list(REJECTIONS),
                     "thresholds": [] if self._shown is None else self._shown["thresholds"],
                 },
@@ -281,7 +290,9 @@ class Session:
         if path.suffix == ".onnx":
             export(path, model, embedder)
         elif path.suffix == ".html":
-            path.write_text(standalone_page(self.project.name, model, embedder), encoding="utf-8")
+            share = self.project.facts.get("reject", USUAL_REJECTION)
+            page = standalone_page(self.project.name, model, embedder, share)
+            path.write_text(page, encoding="utf-8")
         else:
             pictures = (self.project.small(each.digest) for each in model.sources)
             thumbnails = [file.read_bytes() if file.exists() else b"" for file in pictures]
