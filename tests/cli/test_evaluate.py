@@ -9,9 +9,11 @@ import pytest
 
 from handful.cli.main import main
 from handful.data.table import Benchmark
+from handful.embeddings import MeanOverViews
 from handful.episodes import EpisodeSampler, FixedShots
 from handful.meta.config import Plan, Recipe
 from handful.meta.evaluate import evaluate
+from handful.meta.model import FewShotModel
 from handful.meta.run import Run
 from tests.cli.cases import QUICK, run_handful
 from tests.conftest import blobs
@@ -85,6 +87,18 @@ def test_lines_and_json_hold_what_the_library_computes(
         assert facts["accuracies"] == pytest.approx(expected.accuracies.tolist(), abs=1e-6)  # written to six digits
         assert (facts["data"], facts["run"]) == ("tiny", str(run.folder))
     assert len(kept) == 2
+
+
+def test_features_can_be_averaged_over_views(
+    run: Run, tiny: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--way", "3", "--shot", "1", "--query", "4", "--episodes", "6", "--checkpoint", "last", "--data", "tiny"]
+    target = tmp_path / "result.json"
+    assert main(["evaluate", str(run.folder), *words, "--views", "shift", "mirror", "--json", str(target)]) == 0
+    mean = FewShotModel(MeanOverViews(run.model.embedding, mirror=True, shift=True), run.model.learner).eval()
+    expected = evaluate(mean, EpisodeSampler(tiny.test, FixedShots(3, 1, 4)), 6)
+    assert capsys.readouterr().out.splitlines()[0] == f"{expected}; features averaged over views: shift, mirror"
+    assert json.loads(target.read_text())[0]["views"] == ["shift", "mirror"]
 
 
 @pytest.mark.parametrize("memory", ["0", "-1", "nan", "1e9"])

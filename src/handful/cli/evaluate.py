@@ -32,6 +32,8 @@ class Evaluate:
     """Which classes to use: make choices on val, report on test."""
     checkpoint: str = "mean"
     """Which checkpoint of the run: mean, 1-shot or 5-shot (the best on validation), or last."""
+    views: tuple[Literal["mirror", "shift"], ...] = ()
+    """Average the features of each image over its mirror image, or copies moved by a pixel, or both."""
     data: str = ""
     """Name or path of a data set to use instead of the run's own."""
     within_group: bool = False
@@ -51,8 +53,9 @@ class Evaluate:
 
     def run(self) -> int:
         """Evaluate each number of shots and print one line for each."""
-        from handful import data, evaluate
+        from handful import FewShotModel, data, evaluate
         from handful._io import write_atomically
+        from handful.embeddings import MeanOverViews
         from handful.episodes import EpisodeSampler, FixedShots
         from handful.meta.features import embed_pool_within
         from handful.meta.run import benchmark_of, read_run, require_fitting
@@ -65,6 +68,9 @@ class Evaluate:
         benchmark = data.load(self.data) if self.data else benchmark_of(recipe, recorded=True)
         dataset = getattr(benchmark, self.split)
         require_fitting(trained.image_shape, dataset.image_shape, benchmark.name)
+        if self.views:
+            mean = MeanOverViews(model.embedding, mirror="mirror" in self.views, shift="shift" in self.views)
+            model = FewShotModel(mean, model.learner, model.together)
         memory = int(self.memory * 1e9)
         pool = embed_pool_within(model.embedding, dataset, memory, engine)
         results = []
@@ -73,11 +79,13 @@ class Evaluate:
             sampler = EpisodeSampler(dataset, shape, self.seed)
             result = evaluate(model, sampler, self.episodes, engine=engine, memory=memory, pool=pool)
             if engine.leads:
-                print(result, flush=True)
+                views = f"; features averaged over views: {', '.join(self.views)}" if self.views else ""
+                print(f"{result}{views}", flush=True)
             if self.verbose and engine.leads:
                 once = "" if pool is None else f" after embedding {len(pool):,} images once"
                 print(f"  {result.route}; {result.seconds:.2f} s{once}")
-            results.append({"data": benchmark.name, "run": str(self.run_folder), **result.as_json()})
+            whence = {"data": benchmark.name, "run": str(self.run_folder), "views": list(self.views)}
+            results.append({**whence, **result.as_json()})
         if self.json is not None and engine.leads:
             write_atomically(self.json, json.dumps(results, indent=1).encode())
             print(f"Written to {self.json}")
