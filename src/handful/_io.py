@@ -142,6 +142,7 @@ def _remove_stale(temporary: Path) -> None:
         try:
             if _lock(handle):
                 temporary.unlink(missing_ok=True)
+                _unlock(handle)
         finally:
             os.close(handle)
 
@@ -155,6 +156,12 @@ def _lock(handle: int, *, wait: bool = False) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unlock(handle: int) -> None:
+    """Release a lock before its file is closed, because a process forked in between would keep it."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _flush(path: Path, mode: int) -> None:
