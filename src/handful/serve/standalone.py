@@ -30,7 +30,7 @@ LARGEST = 12_000_000
 LARGEST_MATRIX = 1_000_000
 """The most numbers in the matrix for "None of these", which are 5.3 MB as text; it is left out if it has more.
 
-This is enough for any number of images with one network for photographs, and for up to 425 with both."""
+This is enough, for example, for any number of images with one network for photographs, and for 425 with both."""
 
 
 def standalone_page(name: str, state: State, embedder: AnyEmbedder, share: float = USUAL_REJECTION) -> str:
@@ -62,8 +62,8 @@ def standalone_page(name: str, state: State, embedder: AnyEmbedder, share: float
 def _rejection(state: State, share: float) -> dict[str, Any] | None:
     """What the page needs for the unknown score of an image; None without a threshold or if it would be too large.
 
-    With a free bias, ridge regression is the one on centred examples X. So the predictive variance of a query at
-    distance y from their mean is lam / n + lam y^T (X^T X + lam I)^-1 y, which is lam / n + |y|^2 - |T y|^2.
+    With a free bias, ridge regression equals the one on centred examples X. So the predictive variance of a query whose
+    difference from their mean is y is lam / n + lam y^T (X^T X + lam I)^-1 y, which is lam / n + |y|^2 - |T y|^2.
     """
     n, e = state.features.shape
     limits, rows = thresholds(state), min(n, e)
@@ -94,7 +94,7 @@ def _explained(centred: Matrix, lam: float) -> Matrix:
 
 
 def _linear(found: LinearMap, scale: float, origin: Matrix) -> dict[str, str]:
-    """A map of features minus the origin, times a scale, as one of the features themselves."""
+    """The map times `scale`, for features from which the origin was not subtracted."""
     weights = scale * found.weights
     return {"weights": _packed(weights), "bias": _packed(scale * found.bias - origin @ weights)}
 

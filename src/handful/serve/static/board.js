@@ -140,7 +140,7 @@ function actionBar(project) {
       h("strong", {}, images(selected.size)),
       h("span", { class: "moves" }, ...moves, button("Pile", null, () => move(project, null), { class: "button small", title: "Move to the pile of unlabelled images" })),
       selected.size === 1 ? iconButton("Open", "open", () => openImage(project, ids()[0])) : null,
-      iconButton("Delete", "trash", () => project.act("delete", { items: ids() })),
+      iconButton("Delete", "trash", () => remove(project, ids())),
       iconButton("Select nothing", "close", () => setSelection(project, [])),
     );
   };
@@ -155,12 +155,16 @@ export function move(project, label) {
   return leave(ids, () => project.label(ids, label));
 }
 
-/** Do something that takes images from their place, and focus the image after them, for those who use the keyboard. */
-export async function leave(ids, act) {
+export function remove(project, ids) {
+  return leave(ids, () => project.act("delete", { items: ids }));
+}
+
+/** Run an action that removes images from view, then focus the next image, for keyboard users. */
+async function leave(ids, act) {
   const all = [...document.querySelectorAll(".thumb[data-id]")].map((node) => node.dataset.id);
   const next = all.slice(all.indexOf(ids[0]) + 1).find((id) => !ids.includes(id));
-  await act();
-  if (next) document.querySelector(`.thumb[data-id="${next}"]`)?.focus();
+  const done = await act();
+  if (done && next) document.querySelector(`.thumb[data-id="${next}"]`)?.focus();
 }
 
 function newClass(project) {

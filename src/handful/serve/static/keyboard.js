@@ -1,5 +1,5 @@
 // Keys: digits label, arrows move, Enter accepts or opens, Ctrl-Z undoes.
-import { leave, move, openImage, setSelection } from "./board.js";
+import { move, openImage, remove, setSelection } from "./board.js";
 import { dialog, h } from "./dom.js";
 import { accept } from "./pile.js";
 
@@ -17,7 +17,7 @@ export function keyboard(project) {
     const image = event.target.closest?.(".thumb[data-id]");
     if (/^[1-9]$/.test(event.key)) return digit(project, Number(event.key) - 1, image);
     if (event.key.startsWith("Arrow") && !event.target.matches?.("input")) return arrow(event, image);
-    if (event.key === "Delete" || event.key === "Backspace") return remove(project, image);
+    if (event.key === "Delete" || event.key === "Backspace") return removeFocused(project, image);
     if (event.key === "Escape") return setSelection(project, []);
     if (event.key === "?") return shortcuts();
     if (event.key === "Enter" && image && !image.closest(".next")) {
@@ -43,9 +43,10 @@ function digit(project, index, image) {
   move(project, chosen.name);
 }
 
-function remove(project, image) {
+/** Delete the selected images, else the one in focus. */
+function removeFocused(project, image) {
   const ids = project.selected.size ? [...project.selected] : image ? [image.dataset.id] : [];
-  if (ids.length) leave(ids, () => project.act("delete", { items: ids }));
+  if (ids.length) remove(project, ids);
 }
 
 /** Move the focus to the nearest image in a direction. */
