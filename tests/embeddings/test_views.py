@@ -1,4 +1,4 @@
-"""Mean features over views: which views there are, each image by itself, and networks that have no features."""
+"""Mean features over views: which views there are, each image by itself, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from handful.embeddings import MeanOverViews, conv4
-from handful.errors import InvalidOptionError
+from handful.errors import InvalidOptionError, ShapeError
 from handful.meta.features import folded
 
 
@@ -74,6 +74,11 @@ def test_an_image_alone_equals_the_image_in_a_batch_and_folding_changes_nothing(
 def test_a_learner_with_a_network_of_its_own_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="without views"):
         MeanOverViews(nn.Identity(), mirror=True)
+
+
+def test_what_is_no_batch_of_images_is_refused() -> None:
+    with pytest.raises(ShapeError, match=r"\(3, 8, 8\)"):
+        MeanOverViews(nn.Flatten(), shift=True)(torch.rand(3, 8, 8))
 
 
 def test_its_repr_tells_the_number_of_views() -> None:

@@ -33,7 +33,7 @@ class Evaluate:
     checkpoint: str = "mean"
     """Which checkpoint of the run: mean, 1-shot or 5-shot (the best on validation), or last."""
     views: tuple[Literal["mirror", "shift"], ...] = ()
-    """Average the features of each image over its mirror image, or copies moved by a pixel, or both."""
+    """Average the features of each image with those of its mirror image, of copies moved by one pixel, or of both."""
     data: str = ""
     """Name or path of a data set to use instead of the run's own."""
     within_group: bool = False
@@ -70,7 +70,7 @@ class Evaluate:
         require_fitting(trained.image_shape, dataset.image_shape, benchmark.name)
         if self.views:
             mean = MeanOverViews(model.embedding, mirror="mirror" in self.views, shift="shift" in self.views)
-            model = FewShotModel(mean, model.learner, model.together)
+            model = FewShotModel(mean, model.learner, model.together).eval()
         memory = int(self.memory * 1e9)
         pool = embed_pool_within(model.embedding, dataset, memory, engine)
         results = []

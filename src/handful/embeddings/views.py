@@ -7,7 +7,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from handful.errors import InvalidOptionError
+from handful.errors import InvalidOptionError, ShapeError
 
 STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 """Pixels down and to the right by which a view is moved."""
@@ -36,14 +36,13 @@ class MeanOverViews(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) -> features (n, ...)."""
+        if images.ndim != 4:
+            raise ShapeError(f"Views need images of shape (n, channels, height, width), but got {tuple(images.shape)}.")
         height, width = images.shape[-2:]
         padded = nn.functional.pad(images, (1, 1, 1, 1), mode="replicate")
-        total: Tensor | None = None
+        features = []
         for mirrored, (down, right) in self.views:
             view = padded[..., 1 - down : 1 - down + height, 1 - right : 1 - right + width]
             view = view.flip(-1) if mirrored else view
-            features = self.embedding(view.contiguous(memory_format=torch.channels_last))
-            total = features if total is None else total + features
-        if total is None:
-            raise AssertionError("the image itself is always a view")
-        return total / len(self.views)
+            features.append(self.embedding(view.contiguous(memory_format=torch.channels_last)))
+        return torch.stack(features).mean(0)
