@@ -32,7 +32,7 @@ from tests.classifier.test_classifier import NAMES, task
 
 
 @pytest.mark.parametrize(
-    ("shots", "spread", "together"), [(12, 1.0, 400_000), (12, 4.0, 400_000), (3, 0.05, 1), (30, 0.2, 9)]
+    ("shots", "spread", "together"), [(12, 1.0, 400_000), (12, 4.0, 400_000), (3, 0.05, 1), (30, 0.2, 4_000)]
 )
 def test_doubts_are_the_average_over_all_scales_and_shares(
     shots: int, spread: float, together: int, monkeypatch: pytest.MonkeyPatch

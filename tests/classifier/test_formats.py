@@ -19,7 +19,7 @@ SEARCHED = {"scale", "probabilities", "suspects"}
 where the search stops, and the scale with it by some 1e-9."""
 
 
-def test_a_label_that_is_certainly_wrong_is_so_with_a_probability_of_at_most_one() -> None:
+def test_the_probability_of_a_wrong_label_never_exceeds_one() -> None:
     clf, _ = CLASSIFIERS["own"]
     assert max(each.probability for each in clf.explain().suspects) == 1
 

@@ -125,8 +125,9 @@ def test_a_tie_sends_its_gradient_to_one_place_only() -> None:
 
 
 @pytest.mark.usefixtures("in_float64")
-def test_second_derivatives_equal_those_of_the_layers() -> None:
-    ours = block(2, 3).double()
+@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.1), nn.ReLU()], ids=["leaky", "ReLU"])
+def test_second_derivatives_equal_those_of_the_layers(activation: nn.Module) -> None:
+    ours = FirstBlock(*list(block(2, 3).double())[:3], activation)
     theirs, images = plain(ours), pictures(4, 2, 8, 8, torch.float64)
 
     def twice(net: nn.Sequential) -> list[Tensor]:

@@ -29,7 +29,7 @@ def test_blocks_are_convolution_norm_relu_and_a_pool_of_stride_2(name: PlainName
 
 
 def test_gradients_are_those_of_the_original_order() -> None:
-    """In float64, where every layer computes for itself, in any order; ties of pooling lie below 0, with gradient 0."""
+    """In float64 the fused block is not used. Where the two orders pick different pixels, the gradient is 0."""
     net, images = plain("plain-32C", 3).double(), torch.rand(6, 3, 16, 16, dtype=torch.float64)
     original = deepcopy(net)
     original.blocks = nn.Sequential(

@@ -55,7 +55,7 @@ NEGLIGIBLE = 20.0
 CERTAIN = 20.0
 """Examples whose own class leads all others by this many nats have probability 1 up to rounding in float32."""
 SMALLEST = -80.0
-"""Logarithms of odds are clamped here: exp of smaller ones is denormal in float32, and over ten times slower."""
+"""Logarithms of odds are clamped here: exp of smaller ones is denormal in float32, which is slow."""
 DOUBTFUL = 0.5
 """A label is called doubtful if it is wrong with at least this probability."""
 NEEDY = 5
@@ -235,7 +235,7 @@ def _margins(state: State) -> tuple[Tensor, Matrix, NDArray[np.intp]]:
 
 
 def _single(values: Matrix) -> Tensor:
-    """Values as float32 of PyTorch, whose exp and log are many times faster than NumPy's in float64."""
+    """Values as a float32 tensor: PyTorch's exp and log are faster there than NumPy's in float64."""
     return torch.from_numpy(values.astype(np.float32))
 
 

@@ -40,7 +40,7 @@ class FirstBlock(nn.Sequential):
         if not (isinstance(conv, nn.Conv2d) and winograd.fast_path(images, conv.weight)):
             return self._one_by_one(images)
         if not (isinstance(activation, nn.LeakyReLU | nn.ReLU) and _fits(images, norm, pool)):
-            # PyTorch is several times slower in the usual order, and its copies of these few channels are cheap
+            # PyTorch is slower in its usual order, and copying so few channels is cheap
             return self._one_by_one(images.contiguous(memory_format=torch.channels_last))
         slope = activation.negative_slope if isinstance(activation, nn.LeakyReLU) else 0.0
         maps = _pooled(images, conv, norm, slope)

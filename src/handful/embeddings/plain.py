@@ -36,7 +36,7 @@ MAML_EPS = 1e-3
 class Plain(nn.Module):
     """Four blocks of 3x3 convolution, norm, ReLU and 2x2 max-pool of stride 2; block 4 is flattened.
 
-    Pooling comes before the ReLU, which gives the same maps with a quarter of the work.
+    The code pools before the ReLU: the maps are the same, and the ReLU has a quarter of the work.
     With `strided`, convolutions of stride 2 replace pooling, and the last map is averaged over its positions. `eps` is
     that of batch norm; without `scaled`, batch norm only shifts. `xavier` initialises the convolutions as TensorFlow
     does. `dropout` follows the last two blocks, as in `Conv4`.
