@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 from benchmarks.contest import Setting
@@ -15,17 +16,15 @@ from benchmarks.suite import SUITE
 
 HERE = Path(__file__).resolve().parent
 ALONE = {"service": "SERVICE.md", "studio": "STUDIO.md"}
-"""Parts that are measured alone, with a page of their own."""
+"""Modules that are measured alone, with a page of their own."""
 
 
 def main() -> int:
     """Parse, measure, report."""
     options = _parser().parse_args()
     if options.only and len(options.only) == 1 and options.only[0] in ALONE:
-        from benchmarks import service, studio
-
-        part = {"service": service, "studio": studio}[options.only[0]]
-        print(part.measure(options.out.with_name(ALONE[options.only[0]])))
+        [name] = options.only
+        print(import_module(f"benchmarks.{name}").measure(options.out.with_name(ALONE[name])))
         return 0
     peers = None if options.no_peers else peers_python()
     setting = Setting(options.threads, options.clock, options.quick, peers)
