@@ -8,7 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.material import SIZES, cifar_fs, features, labels, network, random_split, unit_images
+from benchmarks.material import (
+    SIZES,
+    cifar_fs,
+    features,
+    labels,
+    network,
+    plain_convolutions,
+    random_split,
+    unit_images,
+)
 
 Run = Callable[[], Any]
 
@@ -45,7 +54,8 @@ class InMemory(torch.utils.data.Dataset[tuple[Tensor, int]]):
 def easyfsl_evaluation(width: str, episodes: int) -> Run:
     """easyfsl's prototypical networks over its TaskSampler, images in memory."""
     dataset, _ = cifar_fs("test")
-    return _protonet(network(width), InMemory(unit_images(dataset), labels(dataset)), episodes)
+    backbone = plain_convolutions(network(width))
+    return _protonet(backbone, InMemory(unit_images(dataset), labels(dataset)), episodes)
 
 
 def easyfsl_features(width: str, episodes: int) -> Run:

@@ -49,7 +49,7 @@ def evaluation(width: str, learner: str, episodes: int, route: str = "auto") -> 
 def plain_evaluation(width: str, episodes: int) -> Run:
     """Embed and solve each episode alone, as one writes it at first: contiguous images, batch norm as it is, eq. 5."""
     dataset, _ = cifar_fs("test")
-    images, embedding = unit_images(dataset), network(width)
+    images, embedding = unit_images(dataset), plain_convolutions(network(width))
     sampler = EpisodeSampler(dataset, FixedShots(5, 1, 15), 0)
     first, targets = int(dataset.rows[0]), torch.eye(5)
     answer = torch.arange(5).repeat_interleave(15)
