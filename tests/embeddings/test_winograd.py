@@ -125,6 +125,8 @@ def test_wide_layers_take_tiles_and_layers_of_few_channels_or_tiles_do_not() -> 
     assert faster_tile(240, 3, 96, 32, 32, training=True) is None
     assert faster_tile(240, 32, 32, 16, 16, training=False) is None
     assert faster_tile(5, 384, 512, 4, 4, training=True) is None
+    assert faster_tile(32, 384, 512, 4, 4, training=True) == 4
+    assert faster_tile(32, 384, 512, 4, 4, training=False) is None
     assert faster_tile(240, 64, 64, 42, 42, training=True) == 6
     assert faster_tile(240, 64, 64, 16, 16, training=True) == 4
 

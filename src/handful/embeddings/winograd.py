@@ -21,6 +21,8 @@ POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 """Where the Toom-Cook polynomials are evaluated, in addition to infinity; a tile of size m uses the first m + 1."""
 ROWS = 256
 """Tiles per chunk: few enough that a chunk stays in cache, enough for fast matrix products."""
+FEWEST, FEWEST_IN_TRAINING = 64, 16
+"""With fewer tiles than this, transforming the weights costs more than the tiles save."""
 PLAIN, PRODUCT, TRANSFORM, WEIGHT = 1 / 80, 1 / 65, 1.6, 1.0
 """Nanoseconds per operation of a plain convolution and of a matrix product, and per transformed entry of a map and of a
 weight, measured on an AMD EPYC core."""
@@ -59,7 +61,7 @@ def faster_tile(count: int, fan_in: int, fan_out: int, height: int, width: int, 
     """The tile size that is expected to beat a plain convolution of `count` maps, or None if none does."""
     tile = min(TILES, key=lambda m: (_tiles(m, height) * _tiles(m, width) * (m + 2) ** 2, m))
     per_map = _tiles(tile, height) * _tiles(tile, width)
-    if count * per_map < ROWS // 4:
+    if count * per_map < (FEWEST_IN_TRAINING if training else FEWEST):
         return None
     plain = count * height * width * 18 * fan_in * fan_out * PLAIN
     each = 2 * fan_in * fan_out * PRODUCT + TRANSFORM * (fan_in + fan_out)
@@ -210,7 +212,7 @@ class _Work:
         """The needed gradients of images, weight and bias, from the gradient of the outputs (n, h, w, k)."""
         for_maps, for_weight, for_bias = wanted
         maps = self.maps.new_empty(self.maps.shape) if for_maps else None
-        U = torch.zeros_like(self.U) if for_weight else None
+        U = torch.empty_like(self.U) if for_weight else None
         bias = gradient.new_zeros(self.k) if for_bias else None
         kept = torch.empty_like(self.buffers[0])
         summed = torch.empty_like(self.padded) if for_maps else self.padded
@@ -219,11 +221,14 @@ class _Work:
             if bias is not None:
                 bias += M[self.size + 1].sum(0)
             if U is not None:
-                U.baddbmm_(M.mT, self._transformed_maps(start, count))
+                U.baddbmm_(M.mT, self._transformed_maps(start, count), beta=1 if start else 0)
             if maps is not None:
                 self._overlap_add(torch.bmm(M, self.U, out=self._buffer(0, *M.shape[:2], self.c)), summed[:count])
                 maps[start : start + count] = summed[:count, 1 : self.h + 1, 1 : self.w + 1]
-        weight = None if U is None else torch.mm(U.view(len(U), -1).mT, self.matrices.GG).view(self.k, self.c, 3, 3)
+        # the product in this order and a copy are several times as fast as the product of the transposes
+        weight = (
+            None if U is None else torch.mm(self.matrices.GG.mT, U.view(len(U), -1)).mT.reshape(self.k, self.c, 3, 3)
+        )
         return None if maps is None else maps.permute(0, 3, 1, 2), weight, bias
 
     def _transformed_maps(self, start: int, count: int) -> Tensor:
