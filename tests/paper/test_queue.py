@@ -134,6 +134,19 @@ def test_a_failing_job_is_reported_and_tried_again(small_root: Path, tmp_path: P
         assert "2 jobs failed" in said
 
 
+@pytest.mark.parametrize(
+    ("manifest", "shown"), [({}, "mine"), ({"name": "none"}, "mine"), ({"name": "a/b/c"}, "a/b/c")]
+)
+def test_a_run_without_a_named_recipe_goes_by_the_name_of_its_folder(
+    tmp_path: Path, manifest: dict[str, str], shown: str
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "recipe.json").write_text(json.dumps({"recipe": Recipe().as_json()}))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert str(status_of(folder)).startswith(f"{shown}, seed 0:")
+
+
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"episode": "x"}', "[3]", '{"episode": 3, "validation": [1]}', "{"])
 @pytest.mark.parametrize("sessions", ['[{"last": "x"}]', "5", "[" * 100_000])
 def test_the_status_of_a_run_with_a_hostile_log_and_manifest_is_what_its_whole_lines_say(

@@ -23,6 +23,8 @@ from handful.meta.config import Completion, Recipe, completion, recipe_from_json
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"
+UNNAMED = "none"
+"""The name in the manifest of a run whose recipe is no named one."""
 CHUNK = 500
 """Images hashed at once."""
 
@@ -173,9 +175,9 @@ def _known_name(run: Run) -> str:
     """The name in the run's existing manifest, unless its recipe has become longer since."""
     try:
         facts = read_json(run.folder / MANIFEST)
-        return str(facts["name"]) if recipe_from_json(facts["recipe"]) == run.recipe else "none"
+        return str(facts["name"]) if recipe_from_json(facts["recipe"]) == run.recipe else UNNAMED
     except (OSError, ValueError, LookupError, TypeError, CheckpointError):
-        return "none"
+        return UNNAMED
 
 
 def content_hash(benchmark: Benchmark) -> str:

@@ -23,7 +23,7 @@ from handful._io import MOST_JSON, from_json, read_bytes, read_json, write_atomi
 from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.config import Completion, complete_at, completion
 from handful.meta.lock import held, holder, is_held
-from handful.meta.manifest import MANIFEST, Session
+from handful.meta.manifest import MANIFEST, UNNAMED, Session
 from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
@@ -172,8 +172,9 @@ def status_of(folder: Path) -> Status | None:
         for name, value in scores.items():
             best[name] = max(value, best.get(name, 0.0))
     failure, stalled = str(manifest.get("failure", "")), manifest.get("finished", False) and episodes < plan.episodes
+    name = manifest.get("name", UNNAMED)
     return Status(
-        f"{manifest.get('name', folder.name)}, seed {recipe.seed}",
+        f"{folder.name if name == UNNAMED else name}, seed {recipe.seed}",
         completion(plan, episodes, stalled, failure),
         bool(failure),
         best,
