@@ -1,5 +1,7 @@
 """Every learner has a recipe that trains it in minutes and one with its originators' hyper-parameters."""
 
+from dataclasses import replace
+
 import torch
 
 from handful.learners.registry import LEARNERS
@@ -40,6 +42,14 @@ def test_models_for_all_shots_do_not_add_up_examples():
     for name, entry in NAMED.items():
         if entry.recipe.learner == "relation" and entry.recipe.min_shot < entry.recipe.max_shot:
             assert entry.recipe.options["average"], name
+
+
+def test_modern_training_is_the_same_on_both_sets_of_pictures_but_for_its_length_and_the_papers_episodes():
+    small, large = (named_recipe(f"{data}/r2d2-64C/modern") for data in ("cifar-fs", "mini-imagenet"))
+    assert (large.way, large.images_per_class, large.plan.episodes) == (16, 15, 5_000)
+    assert large == replace(
+        small, data=large.data, way=16, images_per_class=15, plan=replace(small.plan, episodes=5_000)
+    )
 
 
 def test_label_smoothing_of_metaoptnet_leaves_nine_tenths_to_the_true_class():
