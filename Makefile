@@ -20,7 +20,7 @@ setup: ## Create .venv with pinned versions, if it is not there yet
 	@if test -f $(READY) -a $(READY) -nt pyproject.toml -a $(READY) -nt constraints.txt; \
 	 then echo "$(VENV) is ready, nothing to set up"; else $(MAKE) --no-print-directory $(READY); fi
 
-demo: setup ## Meta-train R2-D2 on drawn characters, evaluate it, write an HTML report (3 minutes)
+demo: setup ## Meta-train R2-D2 on drawn characters, evaluate it, write an HTML report (1 to 4 minutes)
 	@$(BIN)/handful demo
 
 test: setup ## Run every test, one process per core

@@ -16,7 +16,9 @@ GALLERY = {
     "Other experiments on the benchmarks": "reproduce/**/[!tfa]*.md",
     "Your own images": "*own-images*.md",
     "Learners side by side": "*learner*.md",
-    "How constants were chosen": "estimator-constants*.md",
+    "More from the same weights": "views.md",
+    "Embeddings for photographs": "photo-embeddings.md",
+    "Model cards": "weights/*.md",
     "What full runs would take": "reproduce-estimates*.md",
 }
 """Headings of the gallery, each with the reports that belong below it."""
