@@ -135,3 +135,16 @@ def test_values_are_not_looked_at_while_checks_are_off_but_shapes_are():
             require_gram(torch.zeros(2, 3))
     with pytest.raises(NotFiniteError):
         require_finite("Q", torch.tensor(math.nan))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_inspecting_inside_vmap_sees_matrices_whichever_dimension_is_mapped(dim: int):
+    seen: list[tuple[int, ...]] = []
+    K = torch.eye(5).expand(3, 5, 5).movedim(0, dim)
+
+    def looked_at(matrix: torch.Tensor) -> torch.Tensor:
+        inspect(lambda S: seen.append(tuple(S.shape)), matrix)
+        return matrix.sum()
+
+    torch.vmap(looked_at, in_dims=dim)(K)
+    assert seen == [(3, 5, 5)]

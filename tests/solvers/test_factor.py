@@ -315,3 +315,18 @@ def test_a_factor_says_what_it_is_and_not_what_it_holds() -> None:
     assert repr(ridge_factor(normal(4, 9), 0.5)) == (
         "RidgeFactor(examples=4, features=9, lam=0.5, bias=True, form='dual')"
     )
+
+
+@pytest.mark.parametrize("position", [-1, 5, 99])
+@pytest.mark.parametrize("shape", [(5, 20), (5, 3)], ids=["dual", "primal"])
+def test_a_position_that_does_not_exist_cannot_be_removed(position: int, shape: tuple[int, int]) -> None:
+    with pytest.raises(InvalidOptionError, match=rf"{position}\b.* 5\b"):
+        ridge_factor(normal(*shape), 1.0).remove([0, position])
+
+
+def test_no_variance_remains_where_nothing_is_left_to_fit() -> None:
+    factor = ridge_factor(normal(4, 6), 1.0)
+    with pytest.raises(InvalidOptionError, match="4 of 4"):
+        factor.leave_group_out_variances(torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(InvalidOptionError, match="1 of 1"):
+        ridge_factor(normal(1, 6), 1.0).leave_one_out_variances()

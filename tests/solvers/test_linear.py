@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from handful.errors import NotFiniteError, NotPositiveDefiniteError, ShapeError
-from handful.solvers import solve_psd
+from handful.solvers import solve_psd, unchecked
 
 from .problems import leaves, make
 
@@ -98,3 +98,11 @@ def test_shapes_that_do_not_match_are_refused():
         solve_psd(S, B[:5])
     with pytest.raises(ShapeError, match="broadcast"):
         solve_psd(S.expand(2, 6, 6), B.expand(3, 6, 3))
+
+
+def test_an_indefinite_matrix_gives_nan_without_checks_and_leaves_its_neighbours_alone():
+    S = torch.stack([torch.tensor([[1.0, 2.0], [2.0, 1.0]]), 2 * torch.eye(2)])
+    with unchecked():
+        found = solve_psd(S, torch.eye(2))
+    assert found[0].isnan().all()
+    torch.testing.assert_close(found[1], 0.5 * torch.eye(2))

@@ -224,3 +224,13 @@ def test_options_that_cannot_work_are_refused(shape):
 def test_shapes_that_do_not_match_are_refused(K, y):
     with pytest.raises(ShapeError):
         logistic_dual(torch.ones(K), torch.ones(y), 1.0, 1)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("shape", [(12, 4), (4, 12)], ids=["tall", "wide"])
+def test_the_number_of_steps_is_the_same_with_every_gradient(steps, shape):
+    X = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = (X[:, 0] > 0).double()
+    unrolled, *others = (logistic(X, y, 1.0, steps, gradient) for gradient in ("unrolled", "last_step", "implicit"))
+    for other in others:
+        torch.testing.assert_close(other, unrolled, **EXACT)

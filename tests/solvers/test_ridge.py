@@ -349,3 +349,15 @@ def test_predictions_of_many_samples_are_those_of_the_smaller_system():
     lam = 1e-16 * float(problem.X.square().sum())
     fitted = problem.X @ torch.linalg.lstsq(problem.X, problem.Y).solution
     torch.testing.assert_close(ridge_predictions(problem.X, problem.Y, lam, problem.X), fitted, **EXACT)
+
+
+def test_as_many_targets_as_features_make_a_vector_of_lambdas_ambiguous_too():
+    X, Y = torch.randn(6, 3), torch.randn(3, 6, 2)
+    with pytest.raises(ShapeError, match=r"\(3,\).*\(6, 3\).*\(3, 6, 2\)"):
+        ridge(X, Y, torch.ones(3))
+    torch.testing.assert_close(ridge(X, Y, torch.full((3, 3), 2.0)), ridge(X, Y, 2.0))
+
+
+def test_no_problems_have_no_answers():
+    assert ridge(torch.zeros(0, 5, 9), torch.zeros(0, 5, 2), 1.0).shape == (0, 9, 2)
+    assert ridge_dual(torch.zeros(0, 5, 5), torch.zeros(0, 5, 2), 1.0).shape == (0, 5, 2)

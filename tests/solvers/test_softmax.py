@@ -169,3 +169,18 @@ def test_input_that_cannot_work_is_refused():
         softmax_dual(problem.K, torch.ones(6, 1), 1.0, 1)
     with pytest.raises(InvalidOptionError, match=r"gradient .*'none'"):
         softmax_dual(problem.K, problem.one_hot, 1.0, 1, "none")
+
+
+@pytest.mark.parametrize(("size", "lam"), [(1.0, 1e-4), (30.0, 1e-2)])
+def test_the_last_step_has_the_whole_gradient_where_large_terms_of_the_objective_cancel(size, lam):
+    draw = torch.Generator().manual_seed(0)
+    X = size * torch.randn(20, 25, 4, dtype=torch.float64, generator=draw)
+    Y = one_hot(torch.randint(5, (20, 25), generator=draw), 5).double()
+    K = (X @ X.mT).requires_grad_()
+    weights = torch.arange(5.0, dtype=torch.float64)
+    implicit, last = (
+        torch.autograd.grad((softmax_dual(K, Y, lam, CONVERGED, gradient) * weights).sum(), K)[0]
+        for gradient in ("implicit", "last_step")
+    )
+    errors = (last - implicit).flatten(1).norm(dim=1) / implicit.flatten(1).norm(dim=1)
+    assert float(errors.max()) < 1e-6  # K / lam is 1e5 to 1e7, which costs as many of the 16 digits

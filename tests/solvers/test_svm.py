@@ -161,3 +161,12 @@ def test_input_that_cannot_work_is_refused():
         svm_dual(problem.K, problem.one_hot[:5], 1.0)
     with pytest.raises(ShapeError, match=r"two classes.*\(6, 1\)"):
         svm_dual(problem.K, torch.ones(6, 1), 1.0)
+
+
+def test_features_that_are_all_zero_are_a_problem_like_any_other():
+    X, Y = torch.zeros(6, 4, dtype=torch.float64), torch.eye(3, dtype=torch.float64).repeat(2, 1)
+    X[0, 0] = 1.0
+    kernels = torch.stack([torch.zeros(6, 6, dtype=torch.float64), X @ X.mT])
+    together = svm_dual(kernels, Y, 0.1)
+    assert together.isfinite().all()
+    torch.testing.assert_close(together[1], svm_dual(kernels[1], Y, 0.1))

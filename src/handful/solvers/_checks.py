@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, NotFiniteError, NotPositiveDefiniteError, ShapeError
-from handful.solvers._operation import Operation, checking, transforming
+from handful.solvers._operation import Operation, checking, in_front, transforming
 
 
 def inspect(inspector: Callable[..., None], *tensors: Tensor) -> None:
@@ -41,7 +41,7 @@ class _Inspect(Operation):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, inspector: Callable[..., None], *tensors: Tensor) -> tuple[Tensor, None]:
-        return _Inspect.apply(inspector, *tensors), None
+        return _Inspect.apply(inspector, *in_front(info, in_dims[1:], tensors)), None
 
 
 def require_finite(name: str, tensor: Tensor) -> None:
@@ -109,7 +109,7 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def require_symmetric(S: Tensor) -> None:
     """Raise if a matrix is far from symmetric; rounding, even in bfloat16, is tolerated."""
-    if not checking():
+    if not checking() or not S.numel():
         return
     gap = float((S - S.mT).max())
     size = float(S.abs().max()) if gap > 0 else 0.0

@@ -66,10 +66,13 @@ def rounding(K: Tensor) -> float:
 def cholesky(S: Tensor, eps: float, inspector: Callable[[], None] | None = None) -> Tensor:
     """The factor L of S = L L^T, not recorded by autograd; `factorise` wraps it for autograd and torch.func.
 
-    Only the lower half of S is read. If S is not positive definite, `inspector` may raise a more helpful error.
+    Only the lower half of S is read. If S is not positive definite, `inspector` may raise a more helpful error; with
+    checks off, its factor becomes NaN.
     """
     L, info = torch.linalg.cholesky_ex(S)
-    if checking() and info.sum().item():
+    if not checking():
+        return torch.where((info > 0)[..., None, None], torch.nan, L)
+    if info.sum().item():
         if inspector is not None:
             inspector()
         failed = info > 0
@@ -177,6 +180,7 @@ class _Factorise(Operation):
 
 def _factorise_rounded(S: Tensor, eps: float) -> Tensor:
     """Factors of matrices (m, n, n) that are positive definite up to their rounding error."""
+    require_finite("The system (a Gram matrix plus lam)", S)
     n = S.shape[-1]
     slack = n * eps * S.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
     lowest = torch.linalg.eigvalsh(S)[:, 0]

@@ -56,6 +56,8 @@ def safe_dtype(X: Tensor, lam: Tensor, dtype: torch.dtype) -> torch.dtype:
     work = system_dtype(X.device)
     if dtype == work or transforming() or not checking():
         return work
+    if not X.numel():
+        return dtype
     largest = torch.linalg.vector_norm(X.detach().to(dtype), dim=-1).amax().square()
     if not math.isfinite(largest):
         return dtype  # it overflows, which a later check reports

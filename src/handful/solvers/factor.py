@@ -106,6 +106,10 @@ class RidgeFactor(ABC):
     def remove(self, index: Sequence[int]) -> RidgeFactor:
         """Remove the examples at these positions."""
         rows = set(index)
+        if outside := [i for i in rows if not 0 <= i < self.X.shape[-2]]:
+            raise InvalidOptionError(
+                f"Cannot remove example {min(outside)}: there are {self.X.shape[-2]}, numbered from 0."
+            )
         kept = [i for i in range(self.X.shape[-2]) if i not in rows]
         X = self._rest(sorted(rows))
         many = REFACTOR_SHARE * len(rows) > self.L.shape[-1]
@@ -145,6 +149,7 @@ class RidgeFactor(ABC):
 
     def leave_one_out_variances(self) -> Tensor:
         """The predictive variance of each example for a fit on all others: lam leverage_i / (1 - leverage_i)."""
+        self._require_rest(1)
         return self.lam.unsqueeze(-1) * (1 / self.slack - 1).clamp_min(0)
 
     def leave_group_out(self, Y: Tensor, groups: Tensor) -> Tensor:
@@ -181,8 +186,10 @@ class RidgeFactor(ABC):
 
     def leave_group_out_variances(self, groups: Tensor) -> Tensor:
         """The predictive variance of each example for a fit without its group: lam ((I - H)_GG^-1 - I)_ii."""
+        self._require_rest(1)
         found = 1 / self.slack
         for rows, block in self._blocks(groups):
+            self._require_rest(len(rows))
             found[..., rows] = torch.linalg.inv(block).diagonal(dim1=-2, dim2=-1)
         return self.lam.unsqueeze(-1) * (found - 1).clamp_min(0)
 

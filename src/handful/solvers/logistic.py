@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -109,10 +110,17 @@ def _logistic_primal(X: Tensor, Y: Tensor, lam: float | Tensor, steps: int, grad
         t = (2 * Y.to(work) - 1).mT  # (..., o, n)
         features, penalty = recast(X, work).unsqueeze(-3), lam.to(work)[..., None, None]
         eta = torch.zeros_like(t)
+        step = partial(_primal_step, features, t, penalty, eps=rounding(X))
         with nullcontext() if gradient == "unrolled" else torch.no_grad():
-            for _ in range(steps - 1 if gradient != "implicit" else steps):
-                eta = (features @ _primal_step(features, t, penalty, eta, rounding(X))).squeeze(-1)
-        w = _primal_step(features, t, penalty, eta, rounding(X))
+            for _ in range(steps - 1):
+                eta = (features @ step(eta)).squeeze(-1)
+        if gradient == "implicit":
+            with torch.no_grad():
+                reached = step(eta)
+            further = step((features @ reached).squeeze(-1).detach())
+            w = reached + (further - further.detach())  # the value after `steps`, with the gradient of one more
+        else:
+            w = step(eta)
         return recast(w.squeeze(-1), result_dtype(X)).mT
 
 

@@ -42,7 +42,7 @@ def ridge(X: Tensor, Y: Tensor, lam: float | Tensor) -> Tensor:
     """
     require_rows("X", X, "Y", Y)
     lam = as_tensor(lam, X)
-    if not _is_prior(X, lam):
+    if not _is_prior(X, Y, lam):
         return _ridge_by_dual(X, Y, lam) if X.shape[-2] <= X.shape[-1] else ridge_primal(X, Y, lam)
     common_batch(X=X.shape[:-2], Y=Y.shape[:-2], lam=lam.shape[:-1])
     if X.shape[-2] > X.shape[-1]:
@@ -145,16 +145,18 @@ def _normal_equations(X: Tensor, Y: Tensor, diagonal: Tensor) -> Tensor:
         return recast(solve(S, recast(B, work), rounding(C)), dtype)
 
 
-def _is_prior(X: Tensor, lam: Tensor) -> bool:
+def _is_prior(X: Tensor, Y: Tensor, lam: Tensor) -> bool:
     """Whether lam holds one value per feature; raises if the shape could also mean one value per problem."""
     e = X.shape[-1]
     if lam.ndim == 0 or lam.shape[-1] != e:
         return False
-    if lam.ndim <= X.ndim - 2 and X.shape[-3] == e and e > 1:
+    batch = common_batch(X=X.shape[:-2], Y=Y.shape[:-2])
+    if lam.ndim <= len(batch) and batch[-1] == e and e > 1:
         raise ShapeError(
             f"lam of shape {tuple(lam.shape)} may mean one value per feature or one per problem, because X of shape "
-            f"{tuple(X.shape)} has as many problems as features. Give it the shape {(*X.shape[:-2], e)}: use "
-            "lam.expand(*X.shape[:-2], -1) for one per feature, or lam[..., None].expand(...) for one per problem."
+            f"{tuple(X.shape)} and Y of shape {tuple(Y.shape)} make as many problems as there are features. Give lam "
+            f"the shape {(*batch, e)}: use lam.expand(*batch, -1) for one per feature, or lam[..., None].expand(...) "
+            f"for one per problem, where batch = {tuple(batch)}."
         )
     return True
 

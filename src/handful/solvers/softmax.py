@@ -25,6 +25,9 @@ from handful.solvers.logistic import SATURATION, Gradient
 HALVINGS = 12
 """The most halvings of a Newton step; usually there are none, or a few if the first steps overshoot."""
 
+ROUNDING = 500
+"""Rounding errors of the objective's terms that a step may lose and still count as a decrease."""
+
 SUFFICIENT = 1e-4
 """The share of the decrease predicted by the slope that a step must achieve (Armijo, 1966)."""
 
@@ -60,7 +63,8 @@ def _solve(K: Tensor, y: Tensor, lam: Tensor, steps: int, gradient: Gradient, ep
         return _iterate(K, y, lam, steps, eps)
     with torch.no_grad():
         A = _iterate(K, y, lam, steps - 1, eps)
-    return _step(K, y, lam, A, A @ K.detach(), eps)
+    full, share = _newton(K, y, lam, A, A @ K.detach(), eps)
+    return full - ((1 - share) * (full - A)).detach()  # the gradient of a full step, even if the last one was halved
 
 
 def _iterate(K: Tensor, y: Tensor, lam: Tensor, steps: int, eps: float) -> Tensor:
@@ -72,27 +76,36 @@ def _iterate(K: Tensor, y: Tensor, lam: Tensor, steps: int, eps: float) -> Tenso
 
 
 def _step(K: Tensor, y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, eps: float) -> Tensor:
+    full, share = _newton(K, y, lam, A, eta, eps)
+    return A + share * (full - A)
+
+
+def _newton(K: Tensor, y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Where a full step from A leads, and the share of it to take."""
     log_p = torch.log_softmax(eta, -2)
     r = torch.exp(log_p.clamp_min(-SATURATION) / 2)
     full = r * couple(K, r, lam, eps).solve(r * log_p + y / r)
     with torch.no_grad():
-        share = _share(y, lam, A, eta, full, full @ K)
-    return A + share * (full - A)
+        return full, _share(y, lam, A, eta, full, full @ K)
 
 
 def _share(y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, full: Tensor, full_eta: Tensor) -> Tensor:
     """The largest fraction 1, 1/2, 1/4, ... of the step from A to `full` that lowers the objective: (..., 1, 1)."""
     shares = 0.5 ** torch.arange(HALVINGS + 1, dtype=y.dtype, device=y.device).reshape(-1, *[1] * y.ndim)
 
+    def terms(A: Tensor, eta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.logsumexp(eta, -2), -(y * eta).sum(-2), lam[..., None] / 2 * (A * eta).sum(-2)
+
     def objective(A: Tensor, eta: Tensor) -> Tensor:
-        loss = torch.logsumexp(eta, -2).sum(-1) - (y * eta).sum((-2, -1))
-        return loss + lam / 2 * (A * eta).sum((-2, -1))
+        return sum(terms(A, eta), torch.zeros_like(lam[..., None])).sum(-1)
 
     start = objective(A, eta)
     residual = torch.softmax(eta, -2) - y + lam[..., None, None] * A
     slope = (residual * (full_eta - eta)).sum((-2, -1))
     reached = objective(A + shares * (full - A), eta + shares * (full_eta - eta))
-    rounding_error = 1e-13 * (1 + start.abs())
+    # large terms cancel, so their rounding error exceeds that of the sum
+    size = sum((each.abs() for each in terms(A, eta)), torch.zeros_like(lam[..., None])).sum(-1)
+    rounding_error = ROUNDING * torch.finfo(y.dtype).eps * (1 + size)
     enough = reached <= start + SUFFICIENT * shares[..., 0, 0] * slope + rounding_error
     enough[-1] = True
     halvings = enough.to(torch.uint8).argmax(0)

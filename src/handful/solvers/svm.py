@@ -48,8 +48,9 @@ def svm_dual(
 
     K (..., n, n), one-hot Y (..., n, o), C a number or a tensor that broadcasts over the leading dimensions ->
     A (..., n, o). A primal-dual method with Mehrotra's predictor and corrector (1992) takes at most `steps` steps;
-    15 are usually enough. Each solves the coupled system of `_coupled`. The gradient comes from the optimality
-    conditions, or from all steps, with their lengths and targets treated as constants.
+    15 are usually enough, but with more samples than features, classes that overlap and C times the mean |x|^2 above
+    1e4, none of them may be near the solution. Each solves the coupled system of `_coupled`. The gradient comes from
+    the optimality conditions, or from all steps, with their lengths and targets treated as constants.
     """
     require_targets(K, Y)
     require_steps(steps)
@@ -60,7 +61,8 @@ def svm_dual(
     work, n, o = system_dtype(K.device), K.shape[-1], Y.shape[-1]
     with no_autocast(K.device):
         # scaled to a kernel of unit size, K / size, the problem has the solution size * A and the bound size * C
-        size = K.detach().to(work).diagonal(dim1=-2, dim2=-1).mean(-1).clamp_min(torch.finfo(work).tiny)
+        size = K.detach().to(work).diagonal(dim1=-2, dim2=-1).mean(-1)
+        size = torch.where(size > 0, size, 1)  # features that are all 0
         unit = symmetric(recast(K, work)) / size[..., None, None]
         unit = add_diagonal(unit, unit.new_full((1,), n * rounding(K))).expand(*batch, n, n)
         y, bound = Y.to(work).mT.expand(*batch, o, n), (C.to(work) * size).expand(batch)
