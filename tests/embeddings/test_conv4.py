@@ -58,5 +58,9 @@ def test_wrong_options_and_tiny_images_are_refused() -> None:
         conv4("64C", 3, dropout=1.0)
     with pytest.raises(InvalidOptionError, match="32C, 64C, wide"):
         conv4("65C")  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match=r"24x24 pixels.* 16x16"):
-        conv4("32C", 1)(torch.rand(1, 1, 16, 16))
+    with pytest.raises(ShapeError, match=r"16x16 pixels.* 15x20"):
+        conv4("32C", 1)(torch.rand(1, 1, 15, 20))
+
+
+def test_the_smallest_image_has_one_position_in_both_maps() -> None:
+    assert conv4("32C", 1).eval()(torch.rand(2, 1, 16, 16)).shape == (2, 64)

@@ -196,3 +196,11 @@ def test_the_order_of_colour_images_in_memory_makes_no_difference_in_evaluation(
         expected = given(images.contiguous(memory_format=torch.channels_last))
     assert torch.equal(found, expected)
     assert found.is_contiguous(memory_format=torch.channels_last)  # the faster order, for all layers that follow
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_empty_batch_is_embedded_as_one_and_leaves_the_statistics_alone(training: bool) -> None:
+    net = block(1, 4).train(training)
+    before = {name: value.clone() for name, value in net[1].named_buffers() if name.startswith("running")}
+    assert net(torch.zeros(0, 1, 8, 8)).shape == (0, 4, 4, 4)
+    assert all(torch.equal(value, net[1].get_buffer(name)) for name, value in before.items())

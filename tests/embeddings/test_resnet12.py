@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 
 from handful.embeddings import ResNet12
 from handful.embeddings.registry import build_embedding
 from handful.embeddings.resnet12 import DropBlock
 from handful.errors import InvalidOptionError, ShapeError
+from handful.learners import MAML
 
 SMALL = (4, 6, 8, 10)
 
@@ -110,3 +112,13 @@ def test_bad_values_and_small_images_are_refused():
         DropBlock(0.1, 0)
     with pytest.raises(ShapeError, match="8x8"):
         ResNet12(widths=SMALL)(torch.zeros(1, 3, 8, 8))
+
+
+def test_maml_trains_it_with_dropblock_and_counts_the_passes_outside_its_inner_loop():
+    network = nn.Sequential(ResNet12(widths=(4, 4, 4, 4), block_size=2), nn.Linear(4, 3))
+    learner = MAML(network, 3, steps=1)
+    drops = [module for module in learner.modules() if isinstance(module, DropBlock)]
+    targets = torch.eye(3).repeat(2, 1)
+    learner.fit(torch.rand(6, 3, 16, 16), targets)(torch.rand(4, 3, 16, 16)).sum().backward()
+    assert drops
+    assert all(int(drop.passes) == 1 for drop in drops)

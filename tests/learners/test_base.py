@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
-from handful.learners import R2D2, BaseLearner, Predictor
+from handful.learners import R2D2, BaseLearner, MatchingNet, Predictor, ProtoNet
 from handful.learners.base import GramPredictor, KernelLearner, Limits, check_support, cross_entropy, log_parameter
 from handful.solvers import unchecked
 
@@ -108,3 +108,22 @@ def test_values_that_cannot_be_learnt_from_are_refused_while_values_are_looked_a
         check_support(support, targets)
     with unchecked():
         check_support(support, empty)
+
+
+@pytest.mark.parametrize("learner", [ProtoNet(), ProtoNet("cosine"), MatchingNet(), R2D2()], ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_features_give_the_answers_of_the_same_values_in_float32(
+    learner: BaseLearner, dtype: torch.dtype
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    support, query = (5 * torch.rand(n, 8064, generator=draw).to(dtype) for n in (6, 4))  # squares sum to 67,000
+    targets = torch.eye(3).repeat(2, 1)
+    found = learner.fit(support, targets)(query)
+    expected = learner.fit(support.float(), targets)(query.float())
+    assert found.isfinite().all()
+    torch.testing.assert_close(found, expected)
+
+
+def test_one_hot_targets_may_be_integers() -> None:
+    logits, targets = torch.randn(4, 3), torch.eye(3, dtype=torch.int64)[[0, 1, 2, 0]]
+    torch.testing.assert_close(cross_entropy(logits, targets), cross_entropy(logits, targets.float()))

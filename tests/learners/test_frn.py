@@ -71,3 +71,14 @@ def test_maps_of_another_shape_and_values_that_cannot_work_are_refused(problem):
     for values in ({"lam": 0.0}, {"scale": -1.0}, {"magnitude": float("nan")}):
         with pytest.raises(InvalidOptionError):
             FRN(SHAPE, **values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_maps_give_the_answers_of_the_same_values_in_float32(dtype):
+    draw = torch.Generator().manual_seed(0)
+    support, query = (torch.rand(n, 4, 3, 3, generator=draw).to(dtype) for n in (6, 5))
+    targets = torch.eye(3).repeat(2, 1)
+    learner = FRN((4, 3, 3))
+    torch.testing.assert_close(
+        learner.fit(support, targets)(query), learner.fit(support.float(), targets)(query.float())
+    )

@@ -184,3 +184,14 @@ def test_an_inner_loop_that_diverges_is_reported(episode):
     model = FewShotModel(nn.Identity(), MAML(network, 3, rate=1e300)).eval()
     with pytest.raises(NotFiniteError, match=r"5 of 5 queries .*rate"):
         model.adapt(LabelledSet(support, targets))(query)
+
+
+def test_first_order_slopes_are_constants_with_respect_to_kept_norms_too():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    learner = MAML(network, 3, steps=1, first_order=True, keep_norms=True)
+    adapted = learner.adapt(torch.rand(6, 1, 8, 8), torch.eye(3).repeat(2, 1))
+    norms = [each for name, each in learner.network.named_parameters() if name not in adapted]
+    assert len(norms) == 2
+    moved = sum(weight.square().sum() for weight in adapted.values())
+    assert torch.autograd.grad(moved, norms, allow_unused=True) == (None,) * len(norms)

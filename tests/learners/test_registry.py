@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from handful.errors import InvalidOptionError
 from handful.learners import BaseLearner, Predictor
-from handful.learners.registry import LEARNERS, build_learner, check_options, default_options
+from handful.learners.registry import LEARNERS, build_learner, check_options, default_options, feature_shape
 
 
 @pytest.mark.parametrize("name", ["gnn", "snail"])
@@ -40,3 +40,10 @@ def test_a_learner_without_a_constructor_of_its_own_has_no_options() -> None:
     with pytest.raises(InvalidOptionError, match="'lam'"):
         check_options("constant", Constant, {"lam": 1.0})
     assert repr(Constant()) == "Constant(0 learnt)"
+
+
+def test_measuring_an_embedding_leaves_frozen_parts_frozen() -> None:
+    frozen = nn.BatchNorm2d(3).eval()
+    embedding = nn.Sequential(frozen, nn.Dropout(), nn.Flatten())
+    assert feature_shape(embedding, (3, 4, 4)) == (48,)
+    assert [module.training for module in (embedding, *embedding)] == [True, False, True, True]

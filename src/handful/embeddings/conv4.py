@@ -23,6 +23,8 @@ WIDTHS: dict[Width, tuple[int, int, int, int]] = {
 }
 GROUPS = 32
 LEAK = 0.1
+SMALLEST = 16
+"""Pixels per side of the smallest image, whose last maps have one position."""
 
 
 class Conv4(nn.Module):
@@ -63,10 +65,10 @@ class Conv4(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) in [0, 1] -> features (n, e)."""
-        if min(images.shape[-2:]) < 24:
+        if min(images.shape[-2:]) < SMALLEST:
             raise ShapeError(
-                f"Conv4 halves an image three times and then pools twice more, so it needs at least 24x24 pixels, "
-                f"but got {images.shape[-2]}x{images.shape[-1]}."
+                f"Conv4 halves an image three times and then pools it once more, so it needs at least "
+                f"{SMALLEST}x{SMALLEST} pixels, but got {images.shape[-2]}x{images.shape[-1]}."
             )
         third: Tensor = images
         for block in list(self.blocks)[:3]:

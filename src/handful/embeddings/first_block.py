@@ -60,7 +60,8 @@ def _fits(images: Tensor, norm: nn.Module, pool: nn.Module) -> bool:
     )
     _, channels, height, width = images.shape
     pays = torch.is_grad_enabled() or channels == 1
-    return pooled and normed and pays and not images.requires_grad and height % 2 == width % 2 == 0
+    even = len(images) > 0 and height % 2 == width % 2 == 0
+    return pooled and normed and pays and even and not images.requires_grad
 
 
 def _pooled(images: Tensor, conv: nn.Conv2d, norm: nn.Module, slope: float) -> Tensor:

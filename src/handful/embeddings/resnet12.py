@@ -39,7 +39,8 @@ class DropBlock(nn.Module):
         """(n, channels, height, width) -> the same shape."""
         if not self.training or not self.rate:
             return maps
-        self.passes += 1
+        if not torch._C._are_functorch_transforms_active():  # they forbid it, so MAML's inner loop is not counted
+            self.passes += 1
         # as a tensor, because reading a number would wait for the device
         rate = self.rate * (self.passes.float() / max(1, self.annealing)).clamp_max(1)
         kept = self._kept(maps, rate)

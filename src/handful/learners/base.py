@@ -110,7 +110,8 @@ class KernelLearner(BaseLearner):
 
         def predictor(query: Tensor) -> Tensor:
             query = self.feature_map(query)
-            return predict(cross_gram(query, support), query.square().sum(-1))
+            cross = cross_gram(query, support)
+            return predict(cross, query.to(cross.dtype).square().sum(-1))  # squares overflow in half precision
 
         return predictor
 
@@ -129,7 +130,7 @@ def positive(name: str, value: float) -> float:
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of query logits (..., q, way) with one-hot or smoothed targets of the same shape."""
-    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2))
+    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten(0, -2).to(logits.dtype))
 
 
 def check_support(support: Tensor, targets: Tensor, way: int | None = None) -> None:

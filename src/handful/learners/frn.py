@@ -50,10 +50,11 @@ class FRN(BaseLearner):
             )
         check_support(support, targets)
         channels, height, width = self.shape
-        labels = targets.to(support.dtype)
-        sums = (labels.mT @ _moments(support).flatten(-2)).unflatten(-1, (channels, channels))  # (..., way, d, d)
+        moments = _moments(support)
+        labels = targets.to(moments.dtype)
+        sums = (labels.mT @ moments.flatten(-2)).unflatten(-1, (channels, channels))  # (..., way, d, d)
         lam = self.log_lam.exp() * labels.sum(-2) * (height * width / channels)  # (..., way)
-        identity = torch.eye(channels, dtype=support.dtype, device=support.device)
+        identity = torch.eye(channels, dtype=moments.dtype, device=support.device)
         rebuilt = solve_psd(sums + lam[..., None, None] * identity, sums)  # (..., way, d, d)
         missing = identity - self.log_magnitude.exp() * rebuilt
         errors = (missing @ missing.mT).flatten(-2) / (height * width)  # (..., way, d d)
@@ -69,8 +70,11 @@ class FRN(BaseLearner):
 
 
 def _moments(maps: Tensor) -> Tensor:
-    """Second moments of the channels over all positions of each map, divided by d: (..., d, h, w) -> (..., d, d)."""
+    """Second moments of the channels over all positions of each map, divided by d: (..., d, h, w) -> (..., d, d).
+
+    They are at least float32, because squares of half-precision maps may overflow.
+    """
     channels = maps.shape[-3]
-    rows = maps.flatten(-2)  # (..., d, r)
+    rows = maps.flatten(-2).to(torch.promote_types(maps.dtype, torch.float32))  # (..., d, r)
     moments: Tensor = rows @ rows.mT / channels
     return moments

@@ -62,6 +62,8 @@ class MAML(AdaptingLearner):
     def _step(self, weights: Weights, support: Tensor, targets: Tensor) -> Weights:
         at = {name: weight.detach() for name, weight in weights.items()} if self.first_order else weights
         slope = torch.func.grad(self.network.loss)(at, support.detach() if self.first_order else support, targets)
+        if self.first_order:  # kept norms are not among the detached weights
+            slope = {name: each.detach() for name, each in slope.items()}
         rates = self.factor * self._rates()
         return {name: weight - rates[i] * slope[name] for i, (name, weight) in enumerate(weights.items())}
 

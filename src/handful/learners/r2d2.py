@@ -21,7 +21,8 @@ class R2D2(KernelLearner):
     number of support examples (`lam_per_example`), and a column of ones is appended to X and penalised like the rest
     (`intercept`), which adds 1 to every inner product. `lam` and `scale` are stored as logarithms, so they stay
     positive. `direct_scale` learns the scale itself, as the authors' code does, so that it grows faster from a very
-    small initial value. `prior='diagonal'` gives each of `features` embedding dimensions its own lam (eq. 8).
+    small initial value. `prior='diagonal'` gives each of `features` embedding dimensions its own lam (eq. 8); the
+    column of ones then has a lam of 1.
     """
 
     def __init__(

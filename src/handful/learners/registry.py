@@ -52,11 +52,12 @@ def build_learner(
 
 def feature_shape(embedding: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, ...]:
     """The shape of an embedding's output for one image of this shape."""
-    training = embedding.training
+    modes = {module: module.training for module in embedding.modules()}
     like = next(embedding.parameters(), torch.empty(0))
     with torch.no_grad():
         features = embedding.eval()(like.new_zeros(1, *image_shape))
-    embedding.train(training)
+    for module, training in modes.items():  # parts of it may be frozen
+        module.training = training
     return tuple(features.shape[1:])
 
 
