@@ -23,6 +23,15 @@ def test_hours_follow_from_the_plan(tmp_path: Path) -> None:
     assert replace(cost, done=Standing(1_000, over=True)).seconds == 0.0  # patience was exhausted
 
 
+def test_a_run_to_the_end_costs_more_than_a_complete_one(tmp_path: Path) -> None:
+    run = job("cifar-fs/r2d2-64C/authors", 0, tmp_path)
+    cost = Estimate(run, Standing(15_500, complete=True), update=1.0, validation=0.0, operations=1.0, on_noise=False)
+    assert (cost.seconds, str(cost)) == (0.0, "complete at 15,500 episodes")
+    longer = replace(cost, until="end")
+    assert (longer.end, longer.seconds) == (120_000, 104_500.0)
+    assert "15,500 of 120,000 episodes done" in str(longer)
+
+
 @pytest.mark.slow
 def test_an_update_timed_episode_by_episode_counts_as_many_operations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from handful.meta.config import complete_at
 from handful.meta.manifest import MANIFEST, Manifest, Session
 from handful.meta.run import CPU, LAST, Run, build
 from handful.meta.train import Progress, TrainingState
-from handful.paper.jobs import Departures, Job, Standing, job, standing, train_job
+from handful.paper.jobs import Departures, Job, Standing, Until, job, standing, train_job
 from handful.paper.report import minutes_of
 
 NAME = "cifar-fs/protonet-64C-1shot/authors"
@@ -201,3 +201,32 @@ def test_group_norm_with_a_channel_per_group_is_called_instance_norm(tmp_path: P
     assert "instance norm" not in job(name, 0, tmp_path, Departures(width="64C")).changes
     assert small_net.altered
     assert not job(name, 0, tmp_path, Departures(10, validate_every=5)).altered
+
+
+@pytest.mark.slow
+def test_now_trains_nothing_and_keeps_what_the_manifest_says(
+    small: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = short(tmp_path)
+    first = train(run, small, seconds=1e-9)
+    before = {path.name: path.read_bytes() for path in run.folder.glob("*.*") if path.suffix != ".lock"}
+    assert train_job(run, small, "hash", 0.0, CPU, silent, "now") == first
+    facts = json.loads(before[MANIFEST])
+    (run.folder / MANIFEST).write_text(json.dumps({**facts, "failure": "The loss became nan at episode 2"}))
+    assert train_job(run, small, "hash", 0.0, CPU, silent, "now").failure == "The loss became nan at episode 2"
+    assert (run.folder / LAST).read_bytes() == before[LAST]
+
+
+@pytest.mark.parametrize(
+    ("standing", "until", "stops"),
+    [
+        (Standing(9), "complete", False),
+        (Standing(9), "end", False),
+        (Standing(9), "now", True),
+        (Standing(9, complete=True), "complete", True),
+        (Standing(9, complete=True), "end", False),
+        (Standing(9, over=True, complete=True), "end", True),
+    ],
+)
+def test_what_is_left_to_train_depends_on_when_to_stop(standing: Standing, until: Until, stops: bool) -> None:
+    assert standing.stops(until) is stops

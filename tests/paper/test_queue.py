@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from handful.errors import InvalidOptionError
 from handful.meta.config import Recipe
 from handful.meta.lock import holder, is_held
 from handful.meta.run import LAST, LOG
-from handful.paper.queue import read_queue, status_of
+from handful.paper import queue
+from handful.paper.queue import Line, read_queue, status_of
 
 JOB = "table1 --only cifar-fs/r2d2-64C --width 32C --episodes 30 --validate-every 5 --test-episodes 20 --threads 1"
 
@@ -145,6 +147,26 @@ def test_a_run_without_a_named_recipe_goes_by_the_name_of_its_folder(
     (folder / "recipe.json").write_text(json.dumps({"recipe": Recipe().as_json()}))
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert str(status_of(folder)).startswith(f"{shown}, seed 0:")
+
+
+def test_a_run_that_was_cut_short_is_not_complete(tmp_path: Path) -> None:
+    recipe = replace(Recipe(), plan=replace(Recipe().plan, episodes=300))
+    (tmp_path / "recipe.json").write_text(json.dumps({"recipe": recipe.as_json()}))
+    (tmp_path / "log.jsonl").write_text('{"episode": 300}')
+    (tmp_path / "manifest.json").write_text(json.dumps({"planned": 120_000, "finished": True}))
+    assert "in part: 300 of 120,000 episodes, 92% of the summed learning rate left" in str(status_of(tmp_path))
+
+
+def test_options_of_a_line_are_known_in_both_spellings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    for words in (("table1", "--out=mine", "--threads=2"), ("table1", "--out", "mine", "--threads", "2"), ("table1",)):
+        queue._started(Line(1, words), tmp_path, 2, Path("ours"))
+    assert [command[4:] for command in started] == [
+        ["table1", "--out=mine", "--threads=2", "--wait"],
+        ["table1", "--out", "mine", "--threads", "2", "--wait"],
+        ["table1", "--wait", "--out", "ours", "--threads", "1"],
+    ]
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"episode": "x"}', "[3]", '{"episode": 3, "validation": [1]}', "{"])

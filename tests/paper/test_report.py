@@ -151,3 +151,29 @@ def test_what_goes_beyond_the_paper_stands_apart_and_never_agrees(tiny: Benchmar
     for path in (text_path, page_path):
         assert "Beyond the paper" in path.read_text()
         assert "a second loss" in path.read_text()
+
+
+def test_the_open_interval_of_a_pair_has_its_own_mean(tiny: Benchmark) -> None:
+    ridge, proto = cell("R2-D2 (64C)", score(0.63)), cell("Proto net", score(0.66))
+    fewer = proto.scores[0].measurement.counts.correct_apart - 20
+    other = replace(proto, scores=(with_counts(proto.scores[0], correct_apart=fewer),))
+    lines = pair_lines(results(tiny, ridge, other), COLUMN)
+    assert lines is not None
+    shown = dict(zip(lines.head, lines.rows[0], strict=True))
+    assert shown["ours, paired"].startswith("+3.00 ")
+    assert shown["open"].startswith("+1.00 ")
+
+
+def test_a_run_with_another_schedule_is_neither_complete_nor_in_part(tiny: Benchmark) -> None:
+    given = score(0.623)
+    altered = replace(given, manifest=replace(given.manifest, changes="cosine in place of step schedule", altered=True))
+    made = results(tiny, cell("R2-D2 (64C)", altered))
+    assert lines_of(made).rows[0][-1] == "CHANGED: cosine in place of step schedule; all 100 episodes"
+    assert "1 number from runs with another network or schedule allow no verdict." in summary(made)
+    assert "in part" not in summary(made)
+
+
+def test_only_what_was_measured_is_counted_beyond_the_paper(tiny: Benchmark) -> None:
+    measured, absent = (cell("R2-D2 (64C)", *scores, variant="modern") for scores in ((score(0.63),), ()))
+    assert "1 number beyond the paper are listed apart" in summary(results(tiny, measured, absent))
+    assert "beyond" not in summary(results(tiny, absent))

@@ -59,7 +59,7 @@ def test_jobs_are_submitted_a_few_at_a_time_and_complete_runs_are_not(
             assert (folder, cluster) == (tmp_path / "jobs", "local")
 
         def update_parameters(self, **parameters: Any) -> None:
-            assert parameters["timeout_min"] == 24 * 60
+            assert parameters["timeout_min"] in (24 * 60, 8)
 
         def submit(self, function: Callable[..., str], each: reproduce.Job, seconds: float, until: str) -> Submitted:
             assert function is reproduce.train_alone
@@ -70,6 +70,8 @@ def test_jobs_are_submitted_a_few_at_a_time_and_complete_runs_are_not(
     said: list[str] = []
     reproduce.train_on("local:1", [*jobs, jobs[0]], Options(out=tmp_path), said.append)
     assert sent == [NAMES[0], NAMES[2]]
+    reproduce.train_on("local:1", jobs[1:2], Options(out=tmp_path, until="end", minutes=2.5), [].append)
+    assert sent[2:] == [NAMES[1]]  # it is complete, but not over
     assert [line.rpartition(": ")[2] for line in said[1:]] == [
         "job 1",
         "8,000 episodes, complete",

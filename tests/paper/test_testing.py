@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,11 +16,15 @@ from handful.episodes.sampler import EpisodeRows
 from handful.errors import LeakError, NotEnoughImagesError
 from handful.learners import MAML, R2D2
 from handful.learners.base import BaseLearner, Limits, Predictor
+from handful.meta.config import Recipe
+from handful.meta.engine import Engine
 from handful.meta.evaluate import evaluate
 from handful.meta.features import embed_pool
 from handful.meta.manifest import content_hash
 from handful.meta.model import FewShotModel
+from handful.meta.run import TrainedModel
 from handful.meta.train import seeded
+from handful.paper import testing
 from handful.paper.testing import accuracies_of, check_model, check_overlap, check_splits, draw_set, episodes_apart
 
 
@@ -178,3 +185,24 @@ def test_a_few_common_images_are_no_common_class(tiny: Benchmark) -> None:
     names = table.classes
     parts = (names[:12], names[12:18], names[18:])
     check_splits(Benchmark("few", *(copied.split(n, p) for n, p in zip(("train", "val", "test"), parts, strict=True))))
+
+
+def test_a_run_is_tested_on_the_engine_it_was_given(tiny: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(read_every=2)  # another value than the default, so that it is recognised
+    used: list[Engine] = []
+
+    def watched(embed: Callable[..., Any]) -> Callable[..., Any]:
+        def embedded(*given: Any) -> Any:
+            used.append(given[3])
+            return embed(*given)
+
+        return embedded
+
+    monkeypatch.setattr(testing, "embed_rows", watched(testing.embed_rows))
+    monkeypatch.setattr(testing, "embed_pool_within", watched(testing.embed_pool_within))
+    episodes = draw_set(tiny.test, "content", 5, 1, 4, 3, 0)
+    trained = TrainedModel(FewShotModel(conv4("32C", 1), R2D2()).eval(), Recipe(), 1, tiny.test.image_shape)
+    testing._measure(trained, episodes, "last", engine, 3)
+    accuracies_of(trained.model, tiny.test, episodes.apart, None, engine)
+    assert used
+    assert all(each is engine for each in used)

@@ -52,9 +52,10 @@ class Reproduce:
     path: Positional[Path | None] = None
     """For `verify`, a report or a folder of reports; for `queue`, the file of commands."""
     budget: float = 0.0
-    """Total minutes of training, shared among the runs; the next call continues them. 0 means no limit."""
-    until: Literal["complete", "end"] = "complete"
-    """When a run stops: once it is complete, or only at the end of its plan.
+    """Total minutes of training, shared among the runs; the next call continues them. 0 means no limit.
+    With --on, each run gets this time."""
+    until: Literal["complete", "end", "now"] = "complete"
+    """When a run stops: once it is complete, or only at the end of its plan. `now` trains nothing, tests what exists.
     It is complete after its last episode, when patience runs out, or past 99.5% of a step schedule's summed rate."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
@@ -164,7 +165,7 @@ class Reproduce:
             from handful.paper.reproduce import train_on
 
             train_on(self.on, [job for _, own in plan_cells(experiment, options) for job in own], options, _say)
-            options = replace(options, minutes=1e-3)  # only testing is left
+            options = replace(options, until="now")
         results = reproduce(experiment, options, _command(), _say, watched)
         for path in (*write_report(results, self.out), *keep_weights(results, self.out)):
             _say(f"Written to {path}")

@@ -19,7 +19,7 @@ from handful import __version__
 from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.meta.config import Completion, Recipe, completion, recipe_from_json
+from handful.meta.config import Completion, Plan, Recipe, completion, recipe_from_json
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"
@@ -78,14 +78,7 @@ class Manifest:
     @property
     def completion(self) -> Completion:
         """Whether the run is complete by the plan of the whole recipe, not by a shortened one."""
-        plan = self.recipe.plan
-        impatient = self.finished and self.episodes < plan.episodes
-        if plan.schedule == "cosine" and plan.episodes < self.planned and self.finished and not impatient:
-            short = f"{self.episodes:,} of {self.planned:,} episodes, with a cosine schedule of that length"
-            return Completion(False, short)
-        if plan.schedule != "cosine":
-            plan = replace(plan, episodes=max(plan.episodes, self.planned))
-        return completion(plan, self.episodes, impatient, self.failure)
+        return whole_completion(self.recipe.plan, self.planned, self.episodes, self.finished, self.failure)
 
     @property
     def shortfall(self) -> str:
@@ -146,6 +139,24 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_atomically(folder / MANIFEST, json.dumps(manifest.as_json(), indent=1).encode())
 
 
+def whole_completion(plan: Plan, planned: int, episodes: int, finished: bool, failure: str = "") -> Completion:
+    """How far a run has got, measured by the `planned` episodes of its recipe if its own plan is shorter."""
+    impatient = finished and episodes < plan.episodes
+    if plan.schedule == "cosine" and plan.episodes < planned and finished and not impatient:
+        return Completion(False, f"{episodes:,} of {planned:,} episodes, with a cosine schedule of that length")
+    if plan.schedule != "cosine":
+        plan = replace(plan, episodes=max(plan.episodes, planned))
+    return completion(plan, episodes, impatient, failure)
+
+
+def recorded_failure(folder: Path) -> str:
+    """Why a run failed according to its manifest; empty if it did not, or if it has no manifest."""
+    try:
+        return str(read_json(folder / MANIFEST)["failure"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
 class Record:
     """Keeps the manifest of a run up to date during training; create it before training, after `Run.resume`."""
 
@@ -155,12 +166,17 @@ class Record:
         self.first, self.begun, self.clock = run.state.episode, now(), time.perf_counter()
         self.failure = ""
 
-    def write(self) -> Manifest:
-        """Write and return the current manifest."""
+    @property
+    def manifest(self) -> Manifest:
+        """The current manifest."""
         last, seconds = self.run.state.episode, time.perf_counter() - self.clock
         here = Session(self.begun, round(seconds, 2), self.first, last, versions(), machine())
         sessions = (*self.sessions, here) if last > self.first else self.sessions
-        manifest = replace(self.base, sessions=sessions, finished=self.run.state.finished, failure=self.failure)
+        return replace(self.base, sessions=sessions, finished=self.run.state.finished, failure=self.failure)
+
+    def write(self) -> Manifest:
+        """Write and return the current manifest."""
+        manifest = self.manifest
         write_manifest(self.run.folder, manifest)
         return manifest
 

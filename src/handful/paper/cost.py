@@ -26,7 +26,7 @@ from handful.meta.features import embed_rows, folded
 from handful.meta.manifest import machine, now, versions
 from handful.meta.run import Run, validation_queries
 from handful.paper.experiments import EXPERIMENTS
-from handful.paper.jobs import Job, Standing, standing
+from handful.paper.jobs import Job, Standing, Until, standing
 from handful.paper.recipes.own import NEAREST
 from handful.paper.report import Block, Lines, markdown, write_files
 from handful.paper.reproduce import Options, load_data, plan_cells
@@ -64,18 +64,22 @@ class Estimate:
     """Whether noise was used in place of a missing data set."""
     rough: bool = False
     """Whether it was scaled from another kind of run."""
+    until: Until = "complete"
+    """When the run is to stop."""
 
     @property
     def end(self) -> int:
         """The episode at which the run is complete, or at which it was told to end."""
         plan = self.job.recipe.plan
+        if self.until == "end":
+            return plan.episodes
         every = plan.validate_every or 1
         return min(plan.episodes, -(-complete_at(self.job.whole_plan) // every) * every)
 
     @property
     def seconds(self) -> float:
-        """Expected seconds until the run is complete, if patience does not end it sooner."""
-        return 0.0 if self.done.complete or self.done.over else self._seconds(max(0, self.end - self.done.episodes))
+        """Expected seconds until the run stops, if patience does not end it sooner."""
+        return 0.0 if self.done.stops(self.until) else self._seconds(max(0, self.end - self.done.episodes))
 
     @property
     def whole(self) -> float:
@@ -104,8 +108,8 @@ class Estimate:
         return "noise of the same size, because the data set is not there" if self.on_noise else "the data set itself"
 
     def __str__(self) -> str:
-        if self.done.complete:
-            return f"complete at {self.done.episodes:,} episodes"
+        if self.done.stops(self.until):
+            return f"{'complete' if self.done.complete else 'stopped'} at {self.done.episodes:,} episodes"
         about = "about " if self.rough else ""
         each = "" if self.rough else f", {_seconds(self.update)} per update"
         each += f", {_seconds(self.validation)} per validation" if self.validation and not self.rough else ""

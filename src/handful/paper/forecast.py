@@ -16,7 +16,7 @@ from handful.meta.config import Recipe
 from handful.meta.run import build
 from handful.paper.cost import ADAPTING, GPU_FLOPS, IMAGES, SHAPES, Estimate, cost_of, duration, effort, estimate
 from handful.paper.experiments import Experiment
-from handful.paper.jobs import Job, standing
+from handful.paper.jobs import Job, Until, standing
 from handful.paper.recipes.own import NEAREST
 from handful.paper.reproduce import Options, Planned, load_data, plan_cells, why_not
 
@@ -27,7 +27,8 @@ SECONDS = 30.0
 class Prices:
     """Quick estimates of runs, one per distinct cost, as time allows; the rest is scaled from them."""
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(self, jobs: Iterable[Job], until: Until = "complete") -> None:
+        self.until = until
         jobs = sorted(jobs, key=_expense)  # cheap ones first in case time runs out, starting with one for each learner
         first = {job.recipe.learner: job.key for job in reversed(jobs)}
         jobs.sort(key=lambda job: job.key != first[job.recipe.learner])
@@ -49,7 +50,7 @@ class Prices:
     def of(self, job: Job) -> Estimate | None:
         """The cost of a run; None if it cannot be scaled from anything known."""
         found = self.known.get(cost_of(job.recipe)) or self._scaled(job)
-        return replace(found, job=job, done=standing(job)) if found else None
+        return replace(found, job=job, done=standing(job), until=self.until) if found else None
 
     def _scaled(self, job: Job) -> Estimate | None:
         """The cost scaled by the embedding's operations, from a run with the same learner if there is one."""
@@ -108,7 +109,7 @@ def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     jobs = {job.folder: job for _, own in planned for job in own}
     rows = dict.fromkeys(cell.row.label for cell, _ in planned)
     yield f"{experiment.title}: {len(rows)} rows, {len(jobs)} runs"
-    prices = Prices(jobs.values())
+    prices = Prices(jobs.values(), options.until)
     for label in rows:
         yield label
         lines = _row([each for each in planned if each[0].row.label == label], options, prices)

@@ -19,7 +19,7 @@ from handful.meta.checkpoint import read_checkpoint
 from handful.meta.config import Plan, Recipe, complete_at
 from handful.meta.engine import Engine
 from handful.meta.lock import held
-from handful.meta.manifest import Manifest, Record
+from handful.meta.manifest import Manifest, Record, recorded_failure
 from handful.meta.run import LAST, RECIPE, Run, read_recipe
 from handful.meta.train import Progress
 from handful.paper.recipes import NAMED
@@ -29,7 +29,7 @@ Watch = Callable[[str, int, Iterator[Progress]], Iterable[Progress]]
 """Given a name, a number of episodes and a stream of progress, shows the progress and yields it."""
 NOTE_SECONDS = 60.0
 """Most seconds between two records of a run's progress."""
-Until = Literal["complete", "end"]
+Until = Literal["complete", "end", "now"]
 """When training stops: once the run is complete, or at the end of its plan."""
 
 
@@ -148,6 +148,10 @@ class Standing:
     complete: bool = False
     """Whether it may end here: it is over, or less than 0.5% of the summed learning rate is left."""
 
+    def stops(self, until: Until) -> bool:
+        """Whether nothing is left to train for a run that is to go on until then."""
+        return until == "now" or self.over or (self.complete and until == "complete")
+
 
 def standing(job: Job) -> Standing:
     """How far a run has got, according to its last checkpoint."""
@@ -178,14 +182,18 @@ def train_job(
 ) -> Manifest:
     """Continue the run until it is complete, or for this many seconds (0: no limit); returns its manifest.
 
-    `until` "end" continues to the last episode or the end of patience. A loss that is not finite ends the run; that is
-    a result too, and the manifest says so. If another process is training the run, wait for it or raise an error.
+    `until` "end" continues to the last episode or the end of patience, and "now" trains nothing. A loss that is not
+    finite ends the run; that is a result too, and the manifest says so. If another process is training the run, wait
+    for it or raise an error.
     """
     with held(job.folder, wait):
         run = Run(job.folder, job.recipe, benchmark, engine)
         _resume(run) if (job.folder / RECIPE).exists() else run.start()
         facts = (job.name, job.recipe, job.planned, benchmark.name, content)
         record = Record(Manifest(*facts, changes=job.changes, altered=job.altered), run)
+        if until == "now":
+            record.failure = recorded_failure(job.folder)
+            return record.manifest
         if until == "end" or not _may_end(job, run.state.episode):
             _train(job, run, record, seconds, watch, until)
         return record.write()

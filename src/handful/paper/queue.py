@@ -15,15 +15,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from handful._io import MOST_JSON, from_json, read_bytes, read_json, write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
-from handful.meta.config import Completion, complete_at, completion
+from handful.meta.config import Completion, complete_at
 from handful.meta.lock import held, holder, is_held
-from handful.meta.manifest import MANIFEST, UNNAMED, Session
+from handful.meta.manifest import MANIFEST, UNNAMED, Session, whole_completion
 from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
@@ -106,8 +106,9 @@ def _ended(line: Line, code: int, folder: Path, say: Callable[[str], None]) -> b
 
 def _started(line: Line, folder: Path, processes: int, out: Path) -> subprocess.Popen[bytes]:
     words = [*line.words, "--wait"]
-    words += [] if "--out" in words else ["--out", str(out)]
-    alone = processes == 1 or "--threads" in words
+    given = {word.partition("=")[0] for word in words}
+    words += [] if "--out" in given else ["--out", str(out)]
+    alone = processes == 1 or "--threads" in given
     words += [] if alone else ["--threads", "1"]
     environment = os.environ if alone else {**os.environ, "OMP_NUM_THREADS": "1"}
     with _log(folder, line).open("ab") as log:
@@ -135,7 +136,7 @@ class Status:
     pace: float | None
     """Seconds per episode in the last session, including validations; None if unknown."""
     left: int
-    """Episodes until it is complete, if patience does not end it sooner."""
+    """Episodes until it stops, because it is complete or was cut short, if patience does not end it sooner."""
     holder: str
     """The process that is training it; empty if there is none."""
 
@@ -144,7 +145,7 @@ class Status:
         if self.pace is not None:
             words.append(f"{self.pace:.2f} s per episode")
             if self.left and not self.completion.complete and not self.failed:
-                words.append(f"complete within {duration(self.left * self.pace)}")
+                words.append(f"done within {duration(self.left * self.pace)}")
         scores = ", ".join(f"{name} {100 * value:.2f}%" for name, value in self.best.items())
         who = f"running ({self.holder})" if self.holder else "not running"
         return f"{self.name}: {', '.join(words)}; {who}" + (f"; best validation: {scores}" if scores else "")
@@ -171,15 +172,18 @@ def status_of(folder: Path) -> Status | None:
     for _, scores in log:
         for name, value in scores.items():
             best[name] = max(value, best.get(name, 0.0))
-    failure, stalled = str(manifest.get("failure", "")), manifest.get("finished", False) and episodes < plan.episodes
+    failure, finished = str(manifest.get("failure", "")), manifest.get("finished") is True
+    planned = manifest.get("planned")
+    planned = planned if isinstance(planned, int) else plan.episodes
+    whole = plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, planned))
     name = manifest.get("name", UNNAMED)
     return Status(
         f"{folder.name if name == UNNAMED else name}, seed {recipe.seed}",
-        completion(plan, episodes, stalled, failure),
+        whole_completion(plan, planned, episodes, finished, failure),
         bool(failure),
         best,
         session.seconds / trained if session and session.seconds and trained > 0 else None,
-        max(0, complete_at(plan) - episodes),
+        max(0, min(plan.episodes, complete_at(whole)) - episodes),
         holder(folder) if is_held(folder) else "",
     )
 

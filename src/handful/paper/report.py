@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from handful._io import write_atomically
+from handful._io import locked, write_atomically
 from handful.meta.manifest import Manifest
 from handful.paper.plots import beside_picture, curves_of, lines_picture
 from handful.paper.published import Column
@@ -138,7 +138,8 @@ def write_report(results: Results, out: Path) -> list[Path]:
         f"{name}.md": markdown(experiment.title, [*blocks, end]),
         f"{name}.html": html(experiment.title, lead, blocks, results.command),
     }
-    return write_files(out, contents)
+    with locked(out / name):  # two commands of a queue may report the same experiment
+        return write_files(out, contents)
 
 
 def report_blocks(results: Results) -> list[Block]:
@@ -246,7 +247,8 @@ def _trained(cell: Cell) -> str:
     part = [each for each in manifests if not each.completion.complete]
     words = [each.changes for each in manifests if each.changes]
     words += [each.completion.why for each in part or manifests]
-    return f"{IN_PART if part else 'complete'}: {'; '.join(dict.fromkeys(words))}"
+    how = IN_PART if part else "CHANGED" if any(each.altered for each in manifests) else "complete"
+    return f"{how}: {'; '.join(dict.fromkeys(words))}"
 
 
 def _pair_line(pair: Pair, episodes: int) -> dict[str, str]:
@@ -256,7 +258,7 @@ def _pair_line(pair: Pair, episodes: int) -> dict[str, str]:
         "less": pair.second,
         "paper": NONE if pair.published is None else f"{pair.published:+.1f}",
         "ours, paired": f"{100 * pair.closed.mean:+.2f} ± {100 * pair.closed.half:.2f}",
-        "open": f"± {100 * pair.opened.half:.2f}",
+        "open": f"{100 * pair.opened.mean:+.2f} ± {100 * pair.opened.half:.2f}",
         "order": NONE if pair.published is None else order,
     }
 
@@ -294,12 +296,17 @@ def minutes_of(manifest: Manifest) -> str:
 def summary(results: Results) -> str:
     """A few sentences on how many numbers agree, and how many methods are in the published order."""
     if all(number is None for row in results.experiment.rows for number in row.numbers):
-        return "The paper gives no numbers for this: compare the shape with what it says."
+        return "The paper gives no numbers for these rows: compare the shape with what it says."
     compared = [cell for cell in results.cells if cell.comparison is not None]
-    part = [cell for cell in compared if not cell.complete]
+    changed = [cell for cell in compared if cell.changed]
+    part = [cell for cell in compared if not cell.complete and not cell.changed]
+    beyond = [cell for cell in results.beyond if cell.scores]
     sentences = [_agreement(compared)]
     sentences += [f"{_numbers(part)} from runs in part allow no verdict yet."] if part else []
-    sentences += [f"{_numbers(results.beyond)} beyond the paper are listed apart."] if results.beyond else []
+    sentences += (
+        [f"{_numbers(changed)} from runs with another network or schedule allow no verdict."] if changed else []
+    )
+    sentences += [f"{_numbers(beyond)} beyond the paper are listed apart."] if beyond else []
     return " ".join([*sentences, *_order(results)])
 
 

@@ -7,6 +7,7 @@ submitted twice; submitting it again after an interruption continues the runs th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from handful.errors import DataError, HandfulError, InvalidOptionError
 from handful.meta.engine import CPU, Engine, prepare
 from handful.meta.lock import BusyError
 from handful.meta.manifest import Manifest, content_hash, machine, now, versions
+from handful.meta.run import RECIPE
 from handful.paper.experiments import Experiment
-from handful.paper.jobs import UNCHANGED, Departures, Job, Standing, Until, Watch, job, standing, train_job
+from handful.paper.jobs import UNCHANGED, Departures, Job, Until, Watch, job, standing, train_job
 from handful.paper.published import Column, Row
 from handful.paper.recipes import NAMED
 from handful.paper.report import minutes_of
@@ -72,7 +74,8 @@ def reproduce(experiment: Experiment, options: Options, command: str, say: Say, 
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each}: {manifests[each.folder].failure}" for each in jobs if _failed(manifests.get(each.folder))]
-    absent += [f"{each}: trained elsewhere" for each in jobs if each.folder not in manifests]
+    why = "not trained" if options.until == "now" else "trained elsewhere"
+    absent += [f"{each}: {why}" for each in jobs if each.folder not in manifests]
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 
@@ -154,10 +157,12 @@ def train_all(
 ) -> dict[Path, Manifest]:
     """Train each run; unfinished runs share the budget, and time that one does not need goes to the next ones."""
     end = time.perf_counter() + 60 * options.minutes
-    left = [not _ended(standing(each), options.until) for each in jobs]
+    left = [not standing(each).stops(options.until) for each in jobs]
     manifests: dict[Path, Manifest] = {}
     busy: list[str] = []
     for number, each in enumerate(jobs):
+        if options.until == "now" and not (each.folder / RECIPE).exists():
+            continue
         source = sources[each.recipe.data]
         share = max(1e-3, (end - time.perf_counter()) / max(1, sum(left[number:]))) if options.minutes else 0.0
         name = f"[{number + 1}/{len(jobs)}] {each}"
@@ -173,10 +178,6 @@ def train_all(
     if busy and not manifests:
         raise BusyError(f"All runs are being trained already. {busy[0]}")
     return manifests
-
-
-def _ended(standing: Standing, until: Until) -> bool:
-    return standing.complete if until == "complete" else standing.over
 
 
 def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
@@ -215,6 +216,8 @@ POLL = 0.5
 """Seconds between checks of the jobs."""
 MINUTES = 24 * 60
 """Time that a SLURM job requests if no budget is given; a run that needs more is submitted again."""
+SPARE_MINUTES = 5
+"""Time that a job gets beyond its training, to load its data before and to save afterwards."""
 
 
 def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
@@ -231,8 +234,10 @@ def train_on(on: str, jobs: list[Job], options: Options, say: Say) -> None:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     executor = submitit.AutoExecutor(options.out / "jobs", cluster="slurm" if on == "slurm" else "local")
-    executor.update_parameters(timeout_min=int(options.minutes) or MINUTES, name="handful", cpus_per_task=1)
-    waiting = [job for job in {each.folder: each for each in jobs}.values() if not standing(job).complete]
+    limit = math.ceil(options.minutes) + SPARE_MINUTES if options.minutes else MINUTES
+    executor.update_parameters(timeout_min=limit, name="handful", cpus_per_task=1)
+    distinct = {each.folder: each for each in jobs}.values()
+    waiting = [job for job in distinct if not standing(job).stops(options.until)]
     say(f"{len(waiting)} runs to train on {on}; logs are in {options.out / 'jobs'}")
     running: list[tuple[Job, Any]] = []
     while waiting or running:

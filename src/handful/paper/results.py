@@ -177,6 +177,13 @@ class Cell:
         )
 
     @property
+    def changed(self) -> bool:
+        """Whether its runs went to their end, but with another network or schedule than their recipes'."""
+        return (
+            bool(self.scores) and not self.complete and all(score.manifest.completion.complete for score in self.scores)
+        )
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """The folders of its runs, which two rows may share."""
         return tuple(score.folder for score in self.scores)

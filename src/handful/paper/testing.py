@@ -18,7 +18,7 @@ from handful.data.table import Benchmark, ClassDataset
 from handful.episodes import Episode, EpisodeSampler, FixedShots, LabelledSet
 from handful.episodes.sampler import EpisodeRows
 from handful.errors import LeakError, NotEnoughImagesError
-from handful.meta.engine import Engine
+from handful.meta.engine import CPU, Engine
 from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within, embed_rows, folded
 from handful.meta.intervals import accuracy
@@ -293,10 +293,11 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, engine: Eng
     model, dataset = trained.model.to(engine.device), episodes.dataset
     sampler = EpisodeSampler(dataset, FixedShots(episodes.way, episodes.shot, episodes.query), episodes.seed)
     check_model(model, sampler[0].to(engine.device))
-    pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY)
+    pool = embed_pool_within(model.embedding, dataset, DEFAULT_MEMORY, engine)
     done = evaluate(model, sampler, count, engine=engine, pool=pool)
     few = episodes.apart
-    apart = accuracies_of(model, dataset, EpisodeRows(few.shot, few.classes[:count], few.rows[:count]), pool)
+    rows = EpisodeRows(few.shot, few.classes[:count], few.rows[:count])
+    apart = accuracies_of(model, dataset, rows, pool, engine)
     queries, queries_apart = episodes.way * episodes.query, episodes.way * few.query
     correct, correct_apart = (
         (accuracies.double() * n).round().long()
@@ -305,14 +306,16 @@ def _measure(trained: TrainedModel, episodes: EpisodeSet, name: str, engine: Eng
     return Measurement(Counts(correct, queries, correct_apart, queries_apart), trained.episodes, done.limits, name)
 
 
-def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor | None) -> Tensor:
+def accuracies_of(
+    model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows, pool: Tensor | None, engine: Engine = CPU
+) -> Tensor:
     """The accuracy of each of these episodes, from the features of the split's images (see `embed_pool`).
 
     Without a pool, because it would not fit into memory, every episode is embedded separately.
     """
     place = torch.full((len(dataset.table.images),), -1)
     place[dataset.rows] = torch.arange(len(dataset.rows))
-    network, device = folded(model.embedding), next((p.device for p in model.parameters()), torch.device("cpu"))
+    network = folded(model.embedding)
     support, query = rows.targets()
     values = torch.empty(len(rows.rows), dtype=torch.float64)
     training = model.training
@@ -320,7 +323,7 @@ def accuracies_of(model: FewShotModel, dataset: ClassDataset, rows: EpisodeRows,
     with torch.no_grad():
         for number, episode in enumerate(rows.rows):
             known = None if pool is None else pool[place[episode].to(pool.device)]
-            features = (embed_rows(network, dataset, episode) if known is None else known).to(device)
+            features = embed_rows(network, dataset, episode, engine) if known is None else known
             predict = model.learner.fit(features[: rows.n_support], support.to(features))
             values[number] = accuracy(predict(features[rows.n_support :]), query.to(features))
     model.train(training)

@@ -74,7 +74,11 @@ def _protonet(data: str, way: int, shot: int) -> tuple[Recipe, Sources]:
         "val_episodes": f"{code}, data.test_episodes",
         "val_fresh": "code of Snell et al., protonets/data/base.py: validation episodes are drawn each time",
         "plan.episodes": f"{code}, train.epochs x data.train_episodes",
+        "plan.optimiser": f"{code}, train.optim_method",
         "plan.rate": f"{code}, train.learning_rate",
+        "plan.decay": "code of Snell et al., scripts/train/few_shot/train.py: StepLR halves the rate",
+        "plan.decay_every": f"{code}, train.decay_every: 20 epochs of 100 episodes",
+        "plan.patience": f"{code}, train.patience: 200 epochs",
         "plan.validate_every": f"{code}, data.train_episodes: an epoch has 100 episodes",
     }
     if not two_way:

@@ -121,6 +121,7 @@ def siamese() -> NamedRecipe:
         "plan.rate": f"our choice within the range [1e-4, 1e-1] of {koch}.2",
         "plan.momentum": f"{koch}.2: starts at 0.5; ours stays there",
         "plan.decay": f"{koch}.2: one percent per epoch",
+        "plan.patience": f"{koch}.2: 20 epochs without a lower validation error",
         "plan.decay_every": "our choice: an epoch of 1,000 updates",
         "plan.weight_decay": f"our choice within the range [0, 0.1] of {koch}.2",
     }
