@@ -34,7 +34,7 @@ def test_a_figure_has_a_line_for_each_method(tiny: Benchmark) -> None:
     assert b"LR-D2" in picture.data
     assert lines_picture(made) == picture
     assert any(
-        "The paper gives no numbers for this" in block for block in report_blocks(made) if isinstance(block, str)
+        "The paper gives no numbers for these rows" in block for block in report_blocks(made) if isinstance(block, str)
     )
 
 
