@@ -6,12 +6,15 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from handful.classifier import FewShotClassifier
+from handful.classifier import FewShotClassifier, ImageEmbedding
 from handful.errors import InvalidOptionError
 from tests.classifier.test_classifier import NAMES, assert_same, task
 
@@ -151,3 +154,33 @@ def test_every_answer_belongs_to_one_version_while_other_threads_change_the_clas
         assert all(writer.exception() is None for writer in writers)
     assert clf.version_ == started + updates  # no update is lost
     assert list(clf.classes_) == list(NAMES[:3])
+
+
+def test_labels_of_images_may_be_a_tensor() -> None:
+    images, labels = (
+        torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 0, 0, 1, 1, 1]),
+    )
+    embedding = ImageEmbedding(nn.Sequential(nn.AvgPool2d(4)), size=16)
+    assert FewShotClassifier(embedding, cache=False).fit(images, labels).classes_.tolist() == [0, 1]
+
+
+def test_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).normal(size=(6, 4)), [0, 0, 0, 1, 1, 1]
+    FewShotClassifier(lam=np.int64(2), balance=np.bool_(False)).fit(X, y).save(tmp_path / "a.handful")
+    assert FewShotClassifier.load(tmp_path / "a.handful").lam == 2
+
+
+def test_a_fit_forgets_the_feature_names_of_the_one_before() -> None:
+    X, y = np.random.default_rng(0).normal(size=(6, 4)), [0, 0, 0, 1, 1, 1]
+    classifier = FewShotClassifier().fit(X, y)
+    classifier.feature_names_in_ = np.array(list("abcd"), dtype=object)
+    assert not hasattr(classifier.fit(X[:, :3], y), "feature_names_in_")
+
+
+@pytest.mark.filterwarnings("ignore:The features of all examples are the same")
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_features_that_are_all_the_same_are_explained_and_give_finite_scores(value: float) -> None:
+    classifier = FewShotClassifier().fit(np.full((4, 3), value), [0, 0, 1, 1])
+    assert str(classifier.score_estimate_).startswith("50%, which is chance")
+    assert np.isfinite(classifier.unknown_score(np.full((4, 3), value))).all()

@@ -6,6 +6,7 @@ import copy
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,23 @@ def test_image_modes_and_orientation_do_not_matter(clf: FewShotClassifier) -> No
     for image in (sideways, transparent, deep, upright.convert("P"), upright.convert("CMYK")):
         # JPEG and palettes move single grey values
         np.testing.assert_allclose(clf.decision_function([image])[0], expected, atol=0.15)
+
+
+def test_the_cache_tells_networks_apart_by_layers_without_weights(tmp_path: Path, folder: Path) -> None:
+    mean, largest = (
+        FewShotClassifier(ImageEmbedding(nn.Sequential(pool, nn.Flatten()), size=16), cache=tmp_path / "cache").fit(
+            folder
+        )
+        for pool in (nn.AvgPool2d(4), nn.MaxPool2d(4))
+    )
+    assert np.abs(mean.transform(folder / "bar") - largest.transform(folder / "bar")).max() > 1e-3
+
+
+def test_a_file_made_with_the_former_digest_of_an_own_network_still_loads(tmp_path: Path, folder: Path) -> None:
+    own = ImageEmbedding(nn.Sequential(nn.AvgPool2d(4), nn.Flatten()), size=16)
+    clf = FewShotClassifier(own, cache=False).fit(folder)
+    assert clf._embedder is not None
+    clf._embedder = replace(clf._embedder, digest=clf._embedder.former)
+    clf.save(tmp_path / "old.handful")
+    loaded = FewShotClassifier.load(tmp_path / "old.handful", embedding=own)
+    np.testing.assert_allclose(loaded.predict_proba(folder / "bar"), clf.predict_proba(folder / "bar"), atol=1e-12)

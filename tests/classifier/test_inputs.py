@@ -217,3 +217,25 @@ def test_numbers_of_things_agree_with_them() -> None:
         "2 classes",
         "1,200 files",
     ]
+
+
+def test_a_pillow_image_is_turned_upright_like_its_file(tmp_path: Path) -> None:
+    image = Image.fromarray(np.arange(12 * 8 * 3, dtype=np.uint8).reshape(12, 8, 3))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held upright
+    image.save(tmp_path / "a.png", exif=exif)
+    from_file, from_pillow = (
+        decode(pictures([given])[0].read(), Decoding(16, 16))
+        for given in (tmp_path / "a.png", Image.open(tmp_path / "a.png"))
+    )
+    np.testing.assert_array_equal(from_pillow, from_file)
+
+
+def test_a_row_without_a_label_is_refused_and_spaces_around_labels_do_not_matter(folder: Path) -> None:
+    first, second = sorted(folder.rglob("*.png"))[:2]
+    table = folder / "labels.csv"
+    table.write_text(f"path,label\n{first}, cat\n{second},cat\n")
+    assert labelled_pictures(table, None).labels.tolist() == ["cat", "cat"]
+    table.write_text(f"path,label\n{first},cat\n{second},\n")
+    with pytest.raises(DataError, match=second.name):
+        labelled_pictures(table, None)

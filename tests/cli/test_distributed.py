@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tyro
 
 from handful.classifier.distributed import LinearClassifier, load_linear
 from handful.classifier.estimate import ScoreEstimate
 from handful.classifier.heads import LinearMap
 from handful.cli.distributed import fit_by_dask, predict_by_dask
+from handful.cli.fit import Fit
+from handful.cli.predict import Predict
 from handful.errors import InvalidOptionError
 from tests.classifier.clients import Here
 
@@ -53,3 +56,32 @@ def test_a_fit_and_its_answers_are_those_of_the_library(
     assert table.column("label").to_pylist() == [Path(image).parent.name for image in images]
     with pytest.raises(InvalidOptionError):
         predict_by_dask(file, iter(()), out, "here")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--scheduler", "local:1", "--parquet", "o", "--move-to", "x", "--top", "2"], "--top, --move-to"),
+        (["--scheduler", "local:1", "--parquet", "o", "--json"], "--json"),
+        (["--parquet", "o"], "--parquet"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(words: list[str], named: str) -> None:
+    with pytest.raises(InvalidOptionError, match=named):
+        tyro.cli(Predict, args=["a.handful", "a.png", *words])._check()
+    with pytest.raises(InvalidOptionError, match="--shards"):
+        tyro.cli(Fit, args=["folder", "-o", "none.handful", "--shards", "x"]).run()
+
+
+def test_results_of_other_images_are_not_taken_for_these(
+    own_cache: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="needs the extra handful[dask]")
+    monkeypatch.setattr("handful.classifier.distributed.cluster", lambda scheduler: nullcontext(Here()))
+    file, out = tmp_path / "a.handful", tmp_path / "answers"
+    fit_by_dask(folder, file, None, "here", "characters", "auto", balance=True)
+    first, second, *_ = (str(path) for path in sorted(folder.rglob("*.png")))
+    assert predict_by_dask(file, [first], out, "here") == 0
+    assert predict_by_dask(file, [first], out, "here") == 0  # a repeated call continues
+    with pytest.raises(InvalidOptionError, match="other images"):
+        predict_by_dask(file, [second], out, "here")

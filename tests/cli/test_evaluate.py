@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_a_damaged_checkpoint_is_refused_with_the_reason(tmp_path: Path, damage:
 @pytest.fixture
 def run(tmp_path: Path, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of one episode on the small data set, which goes by the name 'tiny'."""
-    monkeypatch.setattr("handful.data.load", lambda name: tiny)
+    monkeypatch.setattr("handful.data.load", lambda name, split=None: tiny)
     plan = Plan(episodes=1, validate_every=0)
     made = Run(
         tmp_path / "run", Recipe(data="tiny", width="32C", way=3, images_per_class=4, max_shot=2, plan=plan), tiny
@@ -115,8 +116,28 @@ def test_images_of_another_shape_are_refused(
     table = blobs(6, 3, 32, 3)
     parts = (table.split(part, table.classes[2 * i : 2 * i + 2]) for i, part in enumerate(("train", "val", "test")))
     colour = Benchmark("colour", *parts)
-    monkeypatch.setattr("handful.data.load", lambda name: colour)
+    monkeypatch.setattr("handful.data.load", lambda name, split=None: colour)
     assert main(["evaluate", str(run.folder), "--checkpoint", "last", "--data", "colour"]) == 2
     said = capsys.readouterr().err
     assert "trained on grey images of 28 x 28 pixels" in said
     assert "are colour and 32 x 32" in said
+
+
+@pytest.mark.parametrize(("given", "split"), [("elsewhere/birds", "0.9/0.05/0.05"), ("other", None)])
+def test_the_runs_own_folder_keeps_its_classes_wherever_it_is_now(
+    given: str, split: str | None, tmp_path: Path, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe(data="home/birds", split="0.9/0.05/0.05", width="32C", way=3, images_per_class=4, max_shot=2)
+    run = Run(tmp_path / "run", replace(recipe, plan=Plan(episodes=1, validate_every=0)), tiny)
+    run.start()
+    list(run.train())
+    asked: list[tuple[str, str | None]] = []
+
+    def load(name: str, split: str | None = None) -> Benchmark:
+        asked.append((name, split))
+        return tiny
+
+    monkeypatch.setattr("handful.data.load", load)
+    words = ["--way", "3", "--query", "4", "--episodes", "2", "--checkpoint", "last", "--data", given]
+    assert main(["evaluate", str(run.folder), *words]) == 0
+    assert asked == [(given, split)]

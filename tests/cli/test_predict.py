@@ -221,3 +221,12 @@ def test_a_name_that_is_no_utf8_is_labelled(handful: Handful, file: Path, new: P
     done = subprocess.run(command, input=paths, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["cross", "cross"]
+
+
+@pytest.mark.parametrize("inside", ["", "inbox"])
+@pytest.mark.parametrize("option", ["--move-to", "--copy-to"])
+def test_a_watched_folder_among_the_sorted_images_is_refused(option: str, inside: str, tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
+    given = tyro.cli(Predict, args=["a.handful", "--watch", str(tmp_path / inside), option, str(tmp_path)])
+    with pytest.raises(InvalidOptionError, match="sorted already"):
+        given._check()

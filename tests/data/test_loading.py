@@ -9,6 +9,7 @@ import torch
 
 from handful.data import load
 from handful.data.add import add
+from handful.data.loading import load_recorded
 from handful.errors import DataError, InvalidOptionError
 from tests.data.pictures import class_folders, png, write_files
 
@@ -90,3 +91,11 @@ def test_a_damaged_store_never_loads(tmp_path: Path) -> None:
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import sys, handful.data, handful.data._packing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_store_with_the_name_of_a_foreign_folder_does_not_open_it(tmp_path: Path) -> None:
+    photos, root = write_files(tmp_path / "photos", class_folders()), tmp_path / "root"
+    root.mkdir()
+    (root / "photos.pack").write_bytes(b"x")
+    with pytest.raises(DataError, match="not been used on this machine"):
+        load_recorded(str(photos), "5/2/3", root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from copy import deepcopy
@@ -185,3 +186,16 @@ def test_processes_solve_disjoint_episodes(
     ]
     assert torch.equal(parts[0] + parts[1], whole)
     assert all(0 < float(part.sum()) < float(whole.sum()) for part in parts)
+
+
+def test_a_route_that_does_not_exist_or_takes_no_pool_is_refused(tiny: Benchmark) -> None:
+    model, sampler = FewShotModel(nn.Flatten(), R2D2()), EpisodeSampler(tiny.test, FixedShots(5, 1, 4))
+    with pytest.raises(InvalidOptionError, match="nonsense"):
+        evaluate(model, sampler, 2, route="nonsense")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="chunks"):
+        evaluate(model, sampler, 2, route="chunks", pool=embed_pool(model.embedding, tiny.test))
+
+
+def test_the_interval_of_a_single_episode_is_null_in_json(tiny: Benchmark) -> None:
+    done = evaluate(FewShotModel(nn.Flatten(), R2D2()), EpisodeSampler(tiny.test, FixedShots(5, 1, 4)), 1)
+    assert json.loads(json.dumps(done.as_json(), allow_nan=False))["ci95"] is None

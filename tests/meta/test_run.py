@@ -11,7 +11,7 @@ import torch
 
 from handful.data.table import Benchmark
 from handful.episodes import Episode, EpisodeSampler, FixedShots
-from handful.errors import CheckpointError, DataError, InvalidOptionError
+from handful.errors import CheckpointError, DataError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.config import Plan, Recipe
 from handful.meta.run import Run, build, load_model, read_recipe, require_fitting, score_name, validation_queries
 
@@ -135,3 +135,11 @@ def test_validation_without_a_number_of_queries_keeps_the_size_of_a_training_epi
     assert validation_queries(RECIPE, 3, 1, 20) == 2
     assert validation_queries(recipe, 2, 1, 20) == 5
     assert validation_queries(recipe, 2, 1, 4) == 3
+
+
+def test_a_data_set_without_validation_classes_is_refused_before_training(tmp_path: Path, tiny: Benchmark) -> None:
+    without = dataclasses.replace(tiny, val=tiny.val.table.split("val", ()))
+    recipe = Recipe(width="32C", way=3, images_per_class=4, max_shot=2, plan=Plan(validate_every=0))
+    with pytest.raises(NotEnoughClassesError, match="--validate-every 0"):
+        Run(tmp_path / "run", dataclasses.replace(recipe, plan=Plan(validate_every=5)), without)
+    Run(tmp_path / "run", recipe, without)

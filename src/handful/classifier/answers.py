@@ -224,6 +224,8 @@ class ScoreEstimate(Plain):
 
     def __str__(self) -> str:
         interval = f"95% interval {100 * self.low:.0f} to {100 * self.high:.0f}%"
+        if not self.examples and self.low == self.high:
+            return f"{100 * self.accuracy:.0f}%, which is chance, because all images have the same features"
         if not self.examples:
             return f"untested, because no class has two images to hold one out; from similar tasks, {interval}"
         about = "" if self.exact else "about "

@@ -126,6 +126,8 @@ class FewShotClassifier(Estimator):
             before = self._state.version if self.__sklearn_is_fitted__() else 0
             new._state = fit_state(options, *once, version=before + 1)
             self.__dict__.update(new.__dict__)
+            if "feature_names_in_" not in new.__dict__:  # those of an earlier fit
+                self.__dict__.pop("feature_names_in_", None)
         self._warn_if_alike()
         return self
 
@@ -461,7 +463,7 @@ class FewShotClassifier(Estimator):
             else:
                 embedded = self._embedded(found.pictures, thumbnails=self.thumbnails)
             X, sources = embedded.features, embedded.sources
-            if first and getattr(y, "dtype", None) is not None and y.dtype.kind == "U" and y.shape == X.shape[:1]:
+            if first and isinstance(y, np.ndarray) and y.dtype.kind == "U" and y.shape == X.shape[:1]:
                 self.n_features_in_ = X.shape[1]
                 return X, y, sources
         from sklearn.utils.multiclass import check_classification_targets
@@ -490,7 +492,8 @@ class FewShotClassifier(Estimator):
 
         def loss(number: int) -> float:
             features, y = done[number].features, np.asarray(uniform_labels(as_list(labels)))
-            return fit_state(self._options(features, y), features, y, done[number].sources).loss
+            # rounded, so that the first one wins where nothing can be held out
+            return round(fit_state(self._options(features, y), features, y, done[number].sources).loss, 6)
 
         best = min(range(len(done)), key=loss) if len(done) > 1 else 0
         self._embedder = embedders[best]

@@ -82,6 +82,8 @@ class Embedder:
     trained: TrainedModel | None = field(default=None, repr=False)
     """The model, if handful trained it; it is small enough to be stored in a classifier's file."""
     device: str = "cpu"
+    former: str = ""
+    """The digest in older files, which did not tell apart networks with the same weights and different layers."""
 
     @property
     def parts(self) -> tuple[Embedder, ...]:
@@ -286,8 +288,10 @@ def own_embedder(own: ImageEmbedding, device: str = "cpu") -> Embedder:
     """An embedding around the user's network or function, which is not changed."""
     preprocessing = own.preprocessing
     if isinstance(own.network, nn.Module):
-        digest, name = digest_of(own.network, preprocessing), own.name or type(own.network).__name__
-        return Embedder("own", preprocessing, folded(own.network).to(device), digest, name, device=device)
+        kind = type(own.network).__name__
+        digest = digest_of(own.network, preprocessing, f"{kind} {own.network!r}")  # layers without weights matter too
+        network, former = folded(own.network).to(device), digest_of(own.network, preprocessing)
+        return Embedder("own", preprocessing, network, digest, own.name or kind, device=device, former=former)
     digest = _hash(own.name, preprocessing) if own.name else ""
     return Embedder("own", preprocessing, own.network, digest, own.name)
 

@@ -192,7 +192,7 @@ class State:
     def size(self) -> float:
         """The size of the features, which is the unit of predictive variances."""
         size = size_from(self.sums / len(self.codes) + self.origin, float(self.squares.mean()))
-        return size_of(self.features) if size is None else size
+        return size or size_of(self.features)
 
     def add(self, features: Matrix, labels: NDArray[Any], sources: Sequence[Source]) -> State:
         """The state with more examples of known or new classes."""

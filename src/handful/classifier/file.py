@@ -69,9 +69,9 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         "classes": state.classes.tolist(),
         "label_type": "U" if state.classes.dtype.kind == "O" else state.classes.dtype.kind,
         "learner": options.learner,
-        "lam_option": options.lam,
-        "balance": options.balance,
-        "tune_limit": options.tune_limit,
+        "lam_option": options.lam if options.lam == "auto" else float(options.lam),
+        "balance": bool(options.balance),
+        "tune_limit": int(options.tune_limit),
         "form": state.factor.form,
         "lam": float(state.factor.lam),
         "head_lam": state.head_lam,
@@ -280,7 +280,8 @@ def _single_embedder(
         )
     else:
         found = choose_embedder(embedding, (), device)
-    if not isinstance(found, Embedder) or found.digest != facts["digest"] or found.preprocessing != wanted:
+    same = isinstance(found, Embedder) and facts["digest"] in (found.digest, found.former or found.digest)
+    if not isinstance(found, Embedder) or not same or found.preprocessing != wanted:
         raise CheckpointError(
             f"{path} was made with another embedding ('{facts['origin']}', {str(facts['digest'])[:12]}...) than the "
             f"one available ('{found.name}', {found.digest[:12]}...), so its examples cannot be used with it. "

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from handful._io import MEGABYTE, read_bytes
 from handful.data.archives import Blob, folder_files
@@ -262,7 +262,12 @@ def _table(path: Path) -> Labelled:
         Picture(str(beside / row[columns[0]] if (beside / row[columns[0]]).exists() else row[columns[0]]))
         for row in rows
     ]
-    return Labelled(found, np.array([row[columns[1]] for row in rows]))
+    labels = [row[columns[1]].strip() for row in rows]
+    if "" in labels:
+        raise DataError(
+            f"The table {path} has no label for {found[labels.index('')].name}. Label it, or leave out its row."
+        )
+    return Labelled(found, np.array(labels))
 
 
 def images_below(folder: Path) -> list[Path]:
@@ -319,6 +324,7 @@ def _picture(item: Any, number: int) -> Picture:
     if isinstance(item, bytes):
         return Picture(f"number {number}", item)
     if isinstance(item, Image.Image):
+        item = ImageOps.exif_transpose(item)  # as for files: the camera's rotation is undone
         return Picture(f"number {number}", _encoded(eight_bit(item, "L" if item.mode in ("1", "L") else "RGB")))
     if isinstance(item, np.ndarray | torch.Tensor) and item.ndim in (2, 3):
         return Picture(f"number {number}", _encoded(_from_array(np.asarray(item), number)))

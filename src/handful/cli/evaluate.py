@@ -65,7 +65,11 @@ class Evaluate:
         engine = prepare(self.device, self.threads)
         trained = read_run(self.run_folder, self.checkpoint)
         model, recipe = trained.model.to(engine.device), trained.recipe
-        benchmark = data.load(self.data) if self.data else benchmark_of(recipe, recorded=True)
+        if self.data:
+            moved = Path(self.data).name == Path(recipe.data).name  # the run's own folder keeps its training classes
+            benchmark = data.load(self.data, split=(recipe.split or None) if moved else None)
+        else:
+            benchmark = benchmark_of(recipe, recorded=True)
         dataset = getattr(benchmark, self.split)
         require_fitting(trained.image_shape, dataset.image_shape, benchmark.name)
         if self.views:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from handful._io import locked
+from handful.cli.distributed import require_together
 from handful.cli.machine import note, prepare
 from handful.errors import DataError, InvalidOptionError
 from handful.meta.config import Device
@@ -67,6 +68,7 @@ class Fit:
 
         if self.out.exists() and not self.force:
             raise InvalidOptionError(f"{self.out} exists. Replace it with --force, or extend it with handful add.")
+        require_together(self, ("keep_going", "thumbnails", "cache", "device", "threads"), "shards")
         if self.scheduler:
             from handful.cli.distributed import fit_by_dask
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tyro.conf import Positional
 
+from handful.cli.distributed import require_together
 from handful.cli.machine import note, prepare
 from handful.errors import DataError, InvalidOptionError
 from handful.meta.config import Device
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from handful.classifier.answers import Answer
 
 AT_ONCE = 32
+SINGLE = (
+    "top", "min_confidence", "reject", "false_rejection", "move_to", "copy_to", "watch", "json", "csv", "device",
+    "threads",
+)  # fmt: skip
+"""Options that do not work with --scheduler."""
 POLL = 1.0
 """Seconds between two scans of a watched folder."""
 LONGEST_PATH, MOST_PATHS = 1 << 16, 64 << 20
@@ -108,6 +114,13 @@ class Predict:
             raise InvalidOptionError(f"--top is a number of classes, but got {self.top}.")
         if self.watch is not None and (self.images or not self.watch.is_dir()):
             raise InvalidOptionError(f"--watch needs an existing folder and no other images, but got {self.watch}.")
+        target = self.move_to or self.copy_to
+        if self.watch is not None and target is not None and self.watch.resolve().is_relative_to(target.resolve()):
+            raise InvalidOptionError(
+                f"{self.watch} lies in {target}, so all its images would count as sorted already. Choose another "
+                f"folder for the sorted images, for example {self.watch / 'sorted'}."
+            )
+        require_together(self, SINGLE, "parquet")
 
     def _paths(self, most: float = math.inf) -> tuple[Iterable[str], int | None]:
         """The paths of the images, and how many there are, if known; at most `most` bytes from standard input."""

@@ -93,7 +93,8 @@ def load_recorded(name: str, split: str | None = None, root: str | Path | None =
     A recipe may come from someone else, so it must not make us read arbitrary folders.
     """
     path, folder = expanded(name), data_root(root)
-    own = name not in (DRAWN, *SOURCES) and not store_path(folder, Path(name).name).is_file() and path.is_dir()
+    packed = Path(name).name == name and store_path(folder, name).is_file()
+    own = name not in (DRAWN, *SOURCES) and not packed and path.is_dir()
     if own and not any(folder.glob(f"{folder_stem(path.resolve(), FolderOptions(split=split))}-*{SUFFIX}")):
         raise DataError(
             f"The run was trained on the folder {path}, which has not been used on this machine. "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -57,6 +58,7 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """The evaluation as plain values for a JSON file, including the accuracy of each episode."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["ci95"] = self.ci95 if math.isfinite(self.ci95) else None  # that of a single episode
         return {**values, "accuracies": [round(value, 6) for value in self.accuracies.tolist()]}
 
 
@@ -86,6 +88,10 @@ def evaluate(
     shape, begun = episodes.shape, time.perf_counter()
     if count < 1:
         raise InvalidOptionError(f"An evaluation needs at least one episode, but got {count}.")
+    if route not in get_args(Route) or (route == "chunks" and pool is not None):
+        raise InvalidOptionError(
+            f"route must be one of {', '.join(get_args(Route))}, and chunks takes no pool, but got route '{route}'."
+        )
     if not isinstance(shape, FixedShots):
         raise InvalidOptionError(f"An evaluation needs episodes of one shape, such as FixedShots, but got {shape}.")
     training = model.training

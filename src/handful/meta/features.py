@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from handful.data.table import ClassDataset
+from handful.errors import NotEnoughImagesError
 from handful.meta.engine import CPU, Engine
 
 BATCH = 100
@@ -56,7 +57,7 @@ def embed_rows(
                 )
             features[start : start + batch] = done
     if features is None:
-        raise AssertionError("there is at least one image to embed")
+        raise NotEnoughImagesError(f"Split '{dataset.name}' has no images to embed.")
     return engine.total(features) if shared else features
 
 

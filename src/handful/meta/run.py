@@ -22,7 +22,7 @@ from handful.data.loading import load_recorded
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.errors import CheckpointError, DataError, InvalidOptionError
+from handful.errors import CheckpointError, DataError, InvalidOptionError, NotEnoughClassesError
 from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -91,6 +91,11 @@ class Run:
     def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
         self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
         engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # raises now instead of later
+        if recipe.plan.validate_every and not len(benchmark.val):
+            raise NotEnoughClassesError(
+                f"{benchmark.name} has no validation classes. Turn validation off with --validate-every 0, or divide "
+                f"the classes differently with --split."
+            )
         self.model = build(recipe, benchmark.train.image_shape).to(engine.device)
         if engine.compiled:
             self.model.embedding.compile()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from handful.data import load
+from handful.data.add import add
 from handful.data.archives import open_tree
 from handful.data.sources.folder import FolderOptions, read_folder
 from handful.data.sources.source import Contents
@@ -146,3 +147,10 @@ def test_a_truncated_image_is_named_and_nothing_is_packed(tmp_path: Path) -> Non
         load(path, root=tmp_path / "root")
     assert not list((tmp_path / "root").glob("*.pack"))
     assert not list((tmp_path / "root").glob(".*.tmp"))
+
+
+def test_two_folders_with_an_image_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    one, other = (write_files(tmp_path / name, class_folders()) for name in ("one", "other"))
+    with pytest.raises(DataError, match=r"kind00.*Rename"):
+        add("merged", tmp_path / "root", [one, other], FolderOptions(size=12))
+    assert not list((tmp_path / "root").glob("*.pack"))

@@ -58,7 +58,7 @@ class Listing:
 def read_folder(trees: Sequence[Tree], options: FolderOptions) -> Contents:
     """The classes of a folder or archive, in the order train, val, test."""
     where = joined(trees)
-    listing = list_classes({PurePosixPath(name): blob for tree in trees for name, blob in tree.files.items()})
+    listing = list_classes(_together(trees))
     classes = merged(listing, options, where)
     check_counts(classes, options, where)
     by_folder = options.split is None and None not in listing.parts
@@ -78,6 +78,19 @@ def read_folder(trees: Sequence[Tree], options: FolderOptions) -> Contents:
         pixels=decoded([item for name in names for item in classes[name]], decoding),
         notes=listing.notes,
     )
+
+
+def _together(trees: Sequence[Tree]) -> dict[PurePosixPath, Blob]:
+    """The files of all folders and archives by relative name; raises if two images have the same one."""
+    files: dict[PurePosixPath, Blob] = {}
+    for tree in trees:
+        for name, blob in tree.files.items():
+            path = PurePosixPath(name)
+            hidden = any(part.startswith(".") for part in path.parts)
+            if path in files and not hidden and path.suffix.lower() in extensions():
+                raise DataError(f"{joined(trees)} hold several images called {name}. Rename all but one of them.")
+            files[path] = blob
+    return files
 
 
 def list_classes(files: Mapping[PurePosixPath, Blob]) -> Listing:
