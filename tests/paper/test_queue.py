@@ -155,6 +155,8 @@ def test_a_run_that_was_cut_short_is_not_complete(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"episode": 300}')
     (tmp_path / "manifest.json").write_text(json.dumps({"planned": 120_000, "finished": True}))
     assert "in part: 300 of 120,000 episodes, 92% of the summed learning rate left" in str(status_of(tmp_path))
+    (tmp_path / "manifest.json").write_text(json.dumps({"planned": 10**18, "finished": True}))
+    assert "complete: all 300 episodes" in str(status_of(tmp_path))
 
 
 def test_options_of_a_line_are_known_in_both_spellings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

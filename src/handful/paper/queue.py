@@ -27,6 +27,8 @@ from handful.meta.manifest import MANIFEST, UNNAMED, Session, whole_completion
 from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
+MOST_PLANNED = 10_000_000
+"""More episodes than any recipe plans; a damaged manifest may say anything."""
 POLL = 0.2
 """Seconds between checks of the processes."""
 
@@ -174,7 +176,7 @@ def status_of(folder: Path) -> Status | None:
             best[name] = max(value, best.get(name, 0.0))
     failure, finished = str(manifest.get("failure", "")), manifest.get("finished") is True
     planned = manifest.get("planned")
-    planned = planned if isinstance(planned, int) else plan.episodes
+    planned = planned if isinstance(planned, int) and planned <= MOST_PLANNED else plan.episodes
     whole = plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, planned))
     name = manifest.get("name", UNNAMED)
     return Status(
