@@ -280,8 +280,8 @@ def _single_embedder(
         )
     else:
         found = choose_embedder(embedding, (), device)
-    same = isinstance(found, Embedder) and facts["digest"] in (found.digest, found.former or found.digest)
-    if not isinstance(found, Embedder) or not same or found.preprocessing != wanted:
+    known = (found.digest, found.former or found.digest) if isinstance(found, Embedder) else ()
+    if not isinstance(found, Embedder) or facts["digest"] not in known or found.preprocessing != wanted:
         raise CheckpointError(
             f"{path} was made with another embedding ('{facts['origin']}', {str(facts['digest'])[:12]}...) than the "
             f"one available ('{found.name}', {found.digest[:12]}...), so its examples cannot be used with it. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -286,6 +286,11 @@ def complete_at(plan: Plan) -> int:
         else:
             low = middle + 1
     return min(plan.episodes, low * plan.episodes_per_step)
+
+
+def whole_plan(plan: Plan, planned: int) -> Plan:
+    """The plan that a run is measured against; a step schedule that is only cut short keeps its `planned` length."""
+    return plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, planned))
 
 
 def completion(plan: Plan, episode: int, finished: bool = False, failure: str = "") -> Completion:

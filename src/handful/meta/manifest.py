@@ -19,7 +19,7 @@ from handful import __version__
 from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DataError
-from handful.meta.config import Completion, Plan, Recipe, completion, recipe_from_json
+from handful.meta.config import Completion, Plan, Recipe, completion, recipe_from_json, whole_plan
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"
@@ -144,9 +144,7 @@ def whole_completion(plan: Plan, planned: int, episodes: int, finished: bool, fa
     impatient = finished and episodes < plan.episodes
     if plan.schedule == "cosine" and plan.episodes < planned and finished and not impatient:
         return Completion(False, f"{episodes:,} of {planned:,} episodes, with a cosine schedule of that length")
-    if plan.schedule != "cosine":
-        plan = replace(plan, episodes=max(plan.episodes, planned))
-    return completion(plan, episodes, impatient, failure)
+    return completion(whole_plan(plan, planned), episodes, impatient, failure)
 
 
 def recorded_failure(folder: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Literal
 from handful.data.table import Benchmark
 from handful.errors import CheckpointError, DivergedError
 from handful.meta.checkpoint import read_checkpoint
-from handful.meta.config import Plan, Recipe, complete_at
+from handful.meta.config import Plan, Recipe, complete_at, whole_plan
 from handful.meta.engine import Engine
 from handful.meta.lock import held
 from handful.meta.manifest import Manifest, Record, recorded_failure
@@ -90,9 +90,8 @@ class Job:
 
     @property
     def whole_plan(self) -> Plan:
-        """The plan that the run is measured against; a step schedule that is only cut short keeps its full length."""
-        plan = self.recipe.plan
-        return plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, self.planned))
+        """The plan that the run is measured against."""
+        return whole_plan(self.recipe.plan, self.planned)
 
     @property
     def key(self) -> str:

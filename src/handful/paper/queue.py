@@ -15,13 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from handful._io import MOST_JSON, from_json, read_bytes, read_json, write_atomically
 from handful.errors import CheckpointError, DataError, InvalidOptionError
-from handful.meta.config import Completion, complete_at
+from handful.meta.config import Completion, complete_at, whole_plan
 from handful.meta.lock import held, holder, is_held
 from handful.meta.manifest import MANIFEST, UNNAMED, Session, whole_completion
 from handful.meta.run import RECIPE, read_log, read_recipe
@@ -177,7 +177,6 @@ def status_of(folder: Path) -> Status | None:
     failure, finished = str(manifest.get("failure", "")), manifest.get("finished") is True
     planned = manifest.get("planned")
     planned = planned if isinstance(planned, int) and planned <= MOST_PLANNED else plan.episodes
-    whole = plan if plan.schedule == "cosine" else replace(plan, episodes=max(plan.episodes, planned))
     name = manifest.get("name", UNNAMED)
     return Status(
         f"{folder.name if name == UNNAMED else name}, seed {recipe.seed}",
@@ -185,7 +184,7 @@ def status_of(folder: Path) -> Status | None:
         bool(failure),
         best,
         session.seconds / trained if session and session.seconds and trained > 0 else None,
-        max(0, min(plan.episodes, complete_at(whole)) - episodes),
+        max(0, min(plan.episodes, complete_at(whole_plan(plan, planned))) - episodes),
         holder(folder) if is_held(folder) else "",
     )
 

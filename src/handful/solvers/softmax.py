@@ -93,20 +93,17 @@ def _share(y: Tensor, lam: Tensor, A: Tensor, eta: Tensor, full: Tensor, full_et
     """The largest fraction 1, 1/2, 1/4, ... of the step from A to `full` that lowers the objective: (..., 1, 1)."""
     shares = 0.5 ** torch.arange(HALVINGS + 1, dtype=y.dtype, device=y.device).reshape(-1, *[1] * y.ndim)
 
-    def terms(A: Tensor, eta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.logsumexp(eta, -2), -(y * eta).sum(-2), lam[..., None] / 2 * (A * eta).sum(-2)
+    def terms(A: Tensor, eta: Tensor) -> Tensor:
+        """The terms of the objective, (..., 3 n)."""
+        return torch.cat([torch.logsumexp(eta, -2), -(y * eta).sum(-2), lam[..., None] / 2 * (A * eta).sum(-2)], -1)
 
-    def objective(A: Tensor, eta: Tensor) -> Tensor:
-        return sum(terms(A, eta), torch.zeros_like(lam[..., None])).sum(-1)
-
-    start = objective(A, eta)
+    before = terms(A, eta)
     residual = torch.softmax(eta, -2) - y + lam[..., None, None] * A
     slope = (residual * (full_eta - eta)).sum((-2, -1))
-    reached = objective(A + shares * (full - A), eta + shares * (full_eta - eta))
+    reached = terms(A + shares * (full - A), eta + shares * (full_eta - eta)).sum(-1)
     # large terms cancel, so their rounding error exceeds that of the sum
-    size = sum((each.abs() for each in terms(A, eta)), torch.zeros_like(lam[..., None])).sum(-1)
-    rounding_error = ROUNDING * torch.finfo(y.dtype).eps * (1 + size)
-    enough = reached <= start + SUFFICIENT * shares[..., 0, 0] * slope + rounding_error
+    rounding_error = ROUNDING * torch.finfo(y.dtype).eps * (1 + before.abs().sum(-1))
+    enough = reached <= before.sum(-1) + SUFFICIENT * shares[..., 0, 0] * slope + rounding_error
     enough[-1] = True
     halvings = enough.to(torch.uint8).argmax(0)
     return (0.5 ** halvings.to(y.dtype))[..., None, None]
