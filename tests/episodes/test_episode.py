@@ -58,3 +58,12 @@ def test_a_batch_of_episodes_is_relabelled_like_each_of_them() -> None:
 def test_a_class_beyond_the_number_of_classes_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"number 7 .*classes is 7"):
         episode().over_classes(7)
+
+
+def test_mixed_targets_stay_mixed_among_all_classes() -> None:
+    one = episode()
+    mixed = LabelledSet(one.query.inputs[:1], torch.tensor([[0.25, 0.75]]))
+    targets = Episode(one.support, mixed, one.classes).over_classes(9).query.targets
+    assert targets[2, 7] == 0.25
+    assert targets[2, 2] == 0.75
+    assert targets.sum() == 3

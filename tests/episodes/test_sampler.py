@@ -9,6 +9,7 @@ import torch
 from handful.data.table import Benchmark, ClassDataset, ImageTable
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
 from handful.episodes.random import choose, random_words
+from handful.episodes.sampler import Transform
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError, ShapeError
 
 
@@ -159,6 +160,92 @@ def test_a_transform_gets_a_generator_of_its_own_for_each_episode() -> None:
     batch = sampler.batch(0, 3)
     for b in range(3):
         assert torch.equal(batch.query.inputs[b], sampler[b].query.inputs)
+
+
+def arrows(classes: int, per_class: int = 8) -> ClassDataset:
+    """Square images whose two brightest pixels tell their row and which way they are turned."""
+    n = classes * per_class
+    images = torch.zeros(n, 1, 3, 3, dtype=torch.uint8)
+    images[:, 0, 0, 0], images[:, 0, 1, 1] = 255, torch.arange(n).to(torch.uint8)
+    names = tuple(f"class{i}" for i in range(classes))
+    return ImageTable(images, names, (per_class,) * classes).split("all", names)
+
+
+def turns_of(images: torch.Tensor) -> torch.Tensor:
+    """Quarter turns against the clock, from the corner that is lit."""
+    corners = images[..., 0, [0, 2, 2, 0], [0, 0, 2, 2]]
+    return corners.argmax(-1)
+
+
+@pytest.mark.parametrize("transform", [None, lambda images, _: images / 255], ids=["plain", "transformed"])
+def test_in_turned_episodes_each_quarter_turn_of_a_class_is_a_class(transform: Transform | None) -> None:
+    data = arrows(6)
+    sampler = EpisodeSampler(data, FixedShots(5, 1, 3), seed=0, transform=transform, turned=1.0)
+    seen, together = set(), 0
+    for index in range(60):
+        episode = sampler[index]
+        assert len(set(episode.classes.tolist())) == 5
+        together += len(set((episode.classes % 6).tolist())) < 5
+        for part in (episode.support, episode.query):
+            classes = episode.classes[part.targets.argmax(-1)]
+            assert torch.equal(turns_of(part.inputs), classes // 6)
+            assert torch.equal((part.inputs[:, 0, 1, 1] * 255).round().long() // 8, classes % 6)
+        seen |= set(episode.classes.tolist())
+    assert seen == set(range(24))
+    assert together > 20  # turns of one class must be told apart, too
+    batch = sampler.batch(3, 4)
+    assert torch.equal(batch.query.inputs[2], sampler[5].query.inputs)
+
+
+def test_a_share_of_the_episodes_is_turned_and_the_others_stay_as_they_were() -> None:
+    shape = FixedShots(5, 1, 3)
+    plain, some = (EpisodeSampler(arrows(6), shape, seed=0, turned=share) for share in (0.0, 0.25))
+    upright = [index for index in range(400) if int(some[index].classes.max()) < 6]
+    assert 270 <= len(upright) <= 330
+    for index in upright[:50]:
+        assert torch.equal(some[index].query.inputs, plain[index].query.inputs)
+
+
+def test_mixed_queries_take_a_box_and_its_share_of_the_label_from_another_query() -> None:
+    n, size = 12, 10
+    images = torch.arange(n).to(torch.uint8).reshape(n, 1, 1, 1).expand(n, 1, size, size)
+    data = ImageTable(images.contiguous(), ("a", "b", "c"), (4, 4, 4)).split("all", ("a", "b", "c"))
+    plain, mixed = (EpisodeSampler(data, FixedShots(3, 1, 3), seed=0, mixed=share) for share in (0.0, 1.0))
+    shares = set()
+    for index in range(40):
+        before, after = plain[index], mixed[index]
+        assert torch.equal(after.support.inputs, before.support.inputs)
+        assert torch.equal(after.support.targets, before.support.targets)
+        rows = (after.query.inputs[:, 0] * 255).round().long()
+        labels = torch.nn.functional.one_hot((rows // 4).flatten(1), 3).float().mean(1)  # a pixel's class by its value
+        positions = {int(c): place for place, c in enumerate(after.classes)}
+        ordered = labels[:, sorted(positions, key=positions.__getitem__)]
+        torch.testing.assert_close(after.query.targets, ordered, atol=1e-6, rtol=0)
+        own = (before.query.inputs[:, 0, 0, 0] * 255).round().long()
+        boxes = rows != own[:, None, None]
+        for box in boxes[boxes.flatten(1).any(1)]:
+            rows_hit, columns_hit = box.any(1).sum(), box.any(0).sum()
+            assert int(box.sum()) == int(rows_hit * columns_hit)
+        shares |= {round(float(boxes.flatten(1).float().mean(1).max()), 2)}
+    assert len(shares) > 10
+    assert torch.equal(mixed.batch(0, 3).query.targets[1], mixed[1].query.targets)
+
+
+def test_a_share_of_the_episodes_is_mixed() -> None:
+    sampler = EpisodeSampler(arrows(6), FixedShots(5, 1, 3), seed=0, mixed=0.5)
+    soft = sum(bool((sampler[index].query.targets.amax(-1) < 1).any()) for index in range(200))
+    assert 60 <= soft <= 120  # boxes without a pixel leave labels as they are
+
+
+def test_impossible_shares_and_images_that_are_not_square_are_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"turned .*\[0, 1\], but got 1\.5"):
+        EpisodeSampler(dataset(), FixedShots(3, 1, 2), turned=1.5)
+    with pytest.raises(InvalidOptionError, match=r"mixed .*\[0, 1\], but got -1"):
+        EpisodeSampler(dataset(), FixedShots(3, 1, 2), mixed=-1)
+    wide = ImageTable(torch.zeros(40, 1, 4, 6, dtype=torch.uint8), ("a", "b"), (20, 20)).split("all", ("a", "b"))
+    with pytest.raises(InvalidOptionError, match=r"square images.*4 x 6"):
+        EpisodeSampler(wide, FixedShots(2, 1, 2), turned=0.5)
+    EpisodeSampler(wide, FixedShots(2, 1, 2), mixed=0.5)[0]
 
 
 def test_too_few_classes_or_images_are_named() -> None:

@@ -166,6 +166,13 @@ def test_a_frozen_random_state_is_not_touched(tiny: Benchmark) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_episodes_that_change_their_images_are_evaluated_one_by_one_or_refused(tiny: Benchmark) -> None:
+    sampler = EpisodeSampler(tiny.test, FixedShots(5, 1, 3), turned=1.0)
+    with pytest.raises(InvalidOptionError, match="route 'episodes'"):
+        evaluate(model_with(R2D2()), sampler, 4)
+    assert evaluate(model_with(R2D2()), sampler, 4, route="episodes").episodes == 4
+
+
 def test_no_episodes_is_refused(tiny: Benchmark) -> None:
     with pytest.raises(InvalidOptionError, match=r"episode.* 0\b"):
         evaluate(model_with(R2D2()), tasks(tiny), 0)

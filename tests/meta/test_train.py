@@ -118,6 +118,18 @@ def test_a_run_that_failed_before_its_first_update_can_be_started_again(tiny: Be
         run.start()
 
 
+def test_turned_and_mixed_episodes_train_and_turns_are_classes_of_the_second_loss(
+    tiny: Benchmark, tmp_path: Path
+) -> None:
+    plan = Plan(episodes=3, classify=0.5, validate_every=0)
+    recipe = Recipe(width="32C", way=5, images_per_class=6, max_shot=3, turned=1.0, mixed=1.0, plan=plan)
+    run = Run(tmp_path, recipe, tiny)
+    run.start()
+    assert all(0 < progress.loss < 20 for progress in run.train())
+    assert run.state.tensors()["classifier.weight"].shape[0] == 4 * len(tiny.train)
+    assert int(run.episodes.batch(0, 1).classes.max()) >= len(tiny.train)
+
+
 def test_the_second_loss_is_the_cross_entropy_of_all_images_among_all_training_classes(tiny: Benchmark) -> None:
     with seeded(1):
         classifier = nn.Linear(256, len(tiny.train))

@@ -60,12 +60,15 @@ class Episode:
         if int(self.classes.max()) >= count:
             raise ShapeError(
                 f"The episode holds class number {int(self.classes.max())} of its split, but the number of classes is "
-                f"{count}. Set it to that of the training split."
+                f"{count}. Set it to that of the training split, or four times as many if its classes are turned."
             )
         lead = self.classes.ndim - 1
-        inputs = torch.cat([self.support.inputs, self.query.inputs], dim=lead)
-        within = torch.cat([self.support.targets, self.query.targets], dim=-2).argmax(-1)  # (..., n + q)
-        targets = nn.functional.one_hot(self.classes.gather(-1, within), count).to(self.query.targets.dtype)
+        inputs, targets = torch.cat([self.support.inputs, self.query.inputs], dim=lead), self.class_targets(count)
         nothing = LabelledSet(inputs.narrow(lead, 0, 0), targets.narrow(lead, 0, 0))
         every = torch.arange(count, device=self.classes.device).expand(*self.classes.shape[:-1], -1)
         return Episode(nothing, LabelledSet(inputs, targets), every)
+
+    def class_targets(self, count: int) -> Tensor:
+        """The targets of support and queries among all `count` classes: (..., n + q, count)."""
+        within = torch.cat([self.support.targets, self.query.targets], dim=-2)
+        return within @ nn.functional.one_hot(self.classes, count).to(within.dtype)

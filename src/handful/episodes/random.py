@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 UInts = NDArray[np.uint64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -25,6 +26,11 @@ def random_words(seed: int, streams: Ints, count: int) -> UInts:
         key = _mix(np.array([seed % 2**64], dtype=np.uint64) + _GOLDEN)
         start = _mix(key ^ _mix(streams.astype(np.uint64) * _GOLDEN + _FIRST))
         return _mix(start[..., None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+
+
+def unit(words: UInts) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) from words."""
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
 
 
 def below(words: UInts, bound: Ints) -> Ints:

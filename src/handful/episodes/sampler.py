@@ -12,7 +12,8 @@ from torch import Tensor
 
 from handful.data.table import ClassDataset
 from handful.episodes.episode import Episode, LabelledSet
-from handful.episodes.random import Ints, below, choose, random_words
+from handful.episodes.mixing import TURNS, cutmix_, turn_
+from handful.episodes.random import Bools, Ints, below, choose, random_words, unit
 from handful.episodes.shapes import EpisodeShape
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
 
@@ -44,7 +45,7 @@ class EpisodeRows:
     """The images of a batch of episodes, as rows of the image table: support first, class by class."""
 
     shot: int
-    classes: Tensor  # (b, way), numbers within the split
+    classes: Tensor  # (b, way), numbers within the split, plus its number of classes for each quarter turn
     rows: Tensor  # (b, way * (shot + query)); the first way * shot are the support
 
     @property
@@ -67,6 +68,10 @@ class EpisodeRows:
         eye = torch.eye(self.way)
         return eye.repeat_interleave(self.shot, 0), eye.repeat_interleave(self.query, 0)
 
+    def spread(self, values: Tensor) -> Tensor:
+        """Values of the classes (b, way), repeated for each of their images in the order of `rows`."""
+        return torch.cat([values.repeat_interleave(self.shot, 1), values.repeat_interleave(self.query, 1)], 1)
+
 
 class EpisodeSampler:
     """Episodes from one split; each depends only on (seed, index), not on the order of access.
@@ -74,7 +79,9 @@ class EpisodeSampler:
     A sampler is endless, or a sequence of `length` episodes that works with a DataLoader.
 
     `transform` turns uint8 images into network inputs, with a separate generator for each episode; by default the
-    inputs come from the data set as they are.
+    inputs come from the data set as they are. Two more options make training harder. In a share `turned` of the
+    episodes, the four quarter turns of a class are four classes: class c of C, turned n times, has number c + n C. In a
+    share `mixed`, queries are mixed by CutMix, so their targets are no longer one-hot.
     """
 
     def __init__(
@@ -84,12 +91,16 @@ class EpisodeSampler:
         seed: int = 0,
         *,
         transform: Transform | None = None,
+        turned: float = 0.0,
+        mixed: float = 0.0,
         length: int | None = None,
     ) -> None:
         if length is not None and length < 0:
             raise InvalidOptionError(f"length must be at least 0, but got {length}.")
         self.dataset, self.shape, self.seed, self.transform, self.length = dataset, shape, seed, transform, length
+        self.turned, self.mixed = turned, mixed
         _check_counts(dataset, shape)
+        _check_shares(dataset, turned, mixed)
         pools = _pools(dataset, shape.way, shape.within_group)
         self._pool_sizes = np.array([len(members) for members in pools])
         self._pools = np.stack([np.resize(members, self._pool_sizes.max()) for members in pools])
@@ -108,6 +119,11 @@ class EpisodeSampler:
 
     def __bool__(self) -> bool:
         return self.length != 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether episodes hold anything else than the images of the data set as they are."""
+        return self.transform is not None or self.turned > 0 or self.mixed > 0
 
     def __iter__(self) -> Iterator[Episode]:
         """Episodes 0, 1, 2, ..., endless unless the sampler has a `length`."""
@@ -165,29 +181,50 @@ class EpisodeSampler:
         streams = np.arange(start, start + count, dtype=np.int64)
         classes = self._classes(streams, way)  # (b, way)
         words = random_words(self.seed, streams[:, None] * way + np.arange(way), 2 * m)
-        picked = choose(words, self._counts[classes]) + self._starts[classes][..., None]  # (b, way, m)
+        upright = classes % len(self.dataset)
+        picked = choose(words, self._counts[upright]) + self._starts[upright][..., None]  # (b, way, m)
         return _Drawn(start, classes, picked)
 
     def _classes(self, streams: Ints, way: int) -> Ints:
         words = random_words(self.seed ^ 0xC1A55, streams, 2 * way + 1)
         pool = below(words[:, -1], np.full(len(streams), len(self._pools)))
-        positions = choose(words[:, :-1], self._pool_sizes[pool])
-        return self._pools[pool[:, None], positions]
+        sizes = self._pool_sizes[pool]
+        positions = choose(words[:, :-1], np.where(self._picked(streams, 0x7042, self.turned), TURNS, 1) * sizes)
+        turns, positions = np.divmod(positions, sizes[:, None])
+        classes: Ints = self._pools[pool[:, None], positions] + turns * len(self.dataset)
+        return classes
+
+    def _picked(self, streams: Ints, salt: int, share: float) -> Bools:
+        """Which episodes belong to a random share of all."""
+        return unit(random_words(self.seed ^ salt, streams, 1)[:, 0]) < share
 
     def _episode(self, rows: EpisodeRows, start: int) -> Episode:
         count, n = len(rows.rows), rows.n_support
-        inputs = self._inputs(rows.rows, start)  # (b, n + q, c, h, w)
+        inputs = self._inputs(rows, start)  # (b, n + q, c, h, w)
         support, query = (targets.expand(count, -1, -1) for targets in rows.targets())
+        if self.mixed:
+            query = query.clone()
+            mixed = self._picked(np.arange(start, start + count), 0x3171, self.mixed)
+            for index, generator in enumerate(self._generators(start, count, 0xC07)):
+                if mixed[index]:
+                    cutmix_(inputs[index, n:], query[index], generator)
         return Episode(LabelledSet(inputs[:, :n], support), LabelledSet(inputs[:, n:], query), rows.classes)
 
-    def _inputs(self, rows: Tensor, start: int) -> Tensor:
+    def _inputs(self, rows: EpisodeRows, start: int) -> Tensor:
+        read = self.dataset.inputs if self.transform is None else self.dataset.gather
+        images = read(rows.rows)
+        if self.turned:
+            turn_(images, rows.spread(rows.classes // len(self.dataset)))
         if self.transform is None:
-            return self.dataset.inputs(rows)
-        images = self.dataset.gather(rows)
-        words = random_words(self.seed ^ 0x7F02, np.arange(start, start + len(images)), 1)[:, 0] >> np.uint64(1)
-        generators = [torch.Generator().manual_seed(int(word)) for word in words]
+            return images
+        generators = self._generators(start, len(images), 0x7F02)
         done = [self.transform(episode, generator) for episode, generator in zip(images, generators, strict=True)]
         return done[0][None] if len(done) == 1 else torch.stack([each.movedim(-3, -1) for each in done]).movedim(-1, -3)
+
+    def _generators(self, start: int, count: int, salt: int) -> list[torch.Generator]:
+        """A generator for each episode."""
+        words = random_words(self.seed ^ salt, np.arange(start, start + count), 1)[:, 0] >> np.uint64(1)
+        return [torch.Generator().manual_seed(int(word)) for word in words]
 
 
 def _pools(dataset: ClassDataset, way: int, within_group: bool) -> list[Ints]:
@@ -220,4 +257,16 @@ def _check_counts(dataset: ClassDataset, shape: EpisodeShape) -> None:
             f"An episode takes {need} images of each class (shots and queries), but class "
             f"'{dataset.classes[fewest]}' of split '{dataset.name}' has {have}. Lower the shots or the queries, "
             f"or add images."
+        )
+
+
+def _check_shares(dataset: ClassDataset, turned: float, mixed: float) -> None:
+    for name, share in (("turned", turned), ("mixed", mixed)):
+        if not 0 <= share <= 1:
+            raise InvalidOptionError(f"{name} is a share of the episodes and must lie in [0, 1], but got {share}.")
+    _, height, width = dataset.image_shape
+    if turned and height != width:
+        raise InvalidOptionError(
+            f"Quarter turns need square images, but those of split '{dataset.name}' have {height} x {width} pixels. "
+            f"Set turned to 0."
         )

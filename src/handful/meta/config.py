@@ -171,6 +171,10 @@ class Recipe:
     """Largest number of shots in a training episode; each episode draws its number uniformly."""
     augment: tuple[Literal["crop", "flip", "jitter"], ...] = ()
     """Augmentations of training images, in this order."""
+    turned: float = 0.0
+    """Share of training episodes in which the four quarter turns of a class are four different classes."""
+    mixed: float = 0.0
+    """Share of training episodes with CutMix: a box of each query is taken from another one, and so is its label."""
     plan: Plan = field(default_factory=Plan)
     """Length, learning rate and validation."""
     val_ways: tuple[int, ...] = (5,)

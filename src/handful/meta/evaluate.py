@@ -94,6 +94,11 @@ def evaluate(
         )
     if not isinstance(shape, FixedShots):
         raise InvalidOptionError(f"An evaluation needs episodes of one shape, such as FixedShots, but got {shape}.")
+    if episodes.changes and route != "episodes":
+        raise InvalidOptionError(
+            "These episodes change their images, which route 'episodes' alone takes into account. "
+            "Evaluate with route='episodes', or on a sampler without transform, turned and mixed."
+        )
     training = model.training
     model.eval()
     try:

@@ -22,6 +22,7 @@ from handful.data.loading import load_recorded
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
+from handful.episodes.mixing import TURNS
 from handful.errors import CheckpointError, DataError, InvalidOptionError, NotEnoughClassesError
 from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner
@@ -230,13 +231,13 @@ class Run:
 
 
 def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark, engine: Engine) -> nn.Module | None:
-    """A linear layer from the model's features to all training classes, if the plan needs it."""
+    """A linear layer from the model's features to all training classes and their turns, if the plan needs it."""
     if not recipe.plan.classify:
         return None
     with torch.no_grad():
         size = model.eval().embed(torch.zeros(1, *benchmark.train.image_shape, device=engine.device)).numel()
     with seeded(recipe.seed):
-        return nn.Linear(size, len(benchmark.train)).to(engine.device)
+        return nn.Linear(size, (TURNS if recipe.turned else 1) * len(benchmark.train)).to(engine.device)
 
 
 def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
@@ -245,7 +246,9 @@ def _episodes(recipe: Recipe, benchmark: Benchmark) -> EpisodeSampler:
         recipe.way, recipe.images_per_class, recipe.min_shot, recipe.max_shot, recipe.plan.episodes_per_step
     )
     transform = Compose(tuple(AUGMENTATIONS[name] for name in recipe.augment)) if recipe.augment else None
-    return EpisodeSampler(benchmark.train, shape, recipe.seed, transform=transform)
+    return EpisodeSampler(
+        benchmark.train, shape, recipe.seed, transform=transform, turned=recipe.turned, mixed=recipe.mixed
+    )
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -179,10 +179,10 @@ def _answers(state: TrainingState, episode: Episode, rate: float, engine: Engine
         raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
     if state.classifier is None or not weight:
         return logits, 0.0
-    within = torch.cat([episode.support.targets, episode.query.targets], dim=-2).argmax(-1)
-    classes = episode.classes.gather(-1, within).flatten()
-    features = torch.cat([support, query], dim=within.ndim - 1).flatten(0, within.ndim - 1).flatten(1)
-    return logits, weight * nn.functional.cross_entropy(state.classifier(features), classes)
+    lead = episode.classes.ndim - 1
+    every = state.classifier(torch.cat([support, query], dim=lead).flatten(0, lead).flatten(1))
+    classes = episode.class_targets(every.shape[-1]).flatten(0, lead)
+    return logits, weight * nn.functional.cross_entropy(every, classes)
 
 
 def _diverged(what: str, state: TrainingState, rate: float) -> str:
