@@ -94,6 +94,24 @@ def test_every_other_experiment_runs_too(
 
 
 @pytest.mark.slow
+def test_choices_beyond_the_paper_are_compared_on_validation_classes(small_root: Path, tmp_path: Path) -> None:
+    words = ["beyond", "--only", "cifar-fs/the variant", "cifar-fs/turned and mixed", "--budget", "0.001"]
+    handful(small_root, *words, *QUICK, "--out", tmp_path)
+    facts = json.loads((tmp_path / "beyond.json").read_text())
+    recipes = [f"cifar-fs/r2d2-64C{added}/modern" for added in ("", "-turned-mixed")]
+    assert [cell["recipe"] for cell in facts["beyond_the_paper"]] == [name for name in recipes for _ in range(2)]
+    adds = facts["beyond_the_paper"][-1]["adds"]
+    kinds = ("quarter turns as classes", "CutMix of queries")
+    assert [f"{kind} (share 0.5 of the episodes)" in adds for kind in kinds] == [True, True]
+    assert "augmentation (crop, flip)" not in adds  # `modern` has it too
+    told = (tmp_path / "beyond.md").read_text()
+    assert told.count("| turned and mixed, on 32C · modern | the variant `modern`, on 32C · modern |") == 2
+    assert "40 val episodes with" in told
+    assert {path.name[:4] for path in (tmp_path / "runs").glob("*/*way*shot*.json")} == {"val-"}
+    assert "all the same" in handful(small_root, "verify", tmp_path).stdout
+
+
+@pytest.mark.slow
 def test_the_modern_recipe_keeps_averaged_weights(small_root: Path, tmp_path: Path) -> None:
     words = ["table1", "--only", "cifar-fs/r2d2-64C", "--variant", "modern", "--budget", "0.001"]
     handful(small_root, *words, *QUICK, "--out", tmp_path)

@@ -30,6 +30,7 @@ Target = Literal[
     "figure-hyperparameters",
     "appendix-a",
     "ablation",
+    "beyond",
     "estimates",
     "verify",
     "queue",
@@ -59,8 +60,9 @@ class Reproduce:
     It is complete after its last episode, when patience runs out, or past 99.5% of a step schedule's summed rate."""
     only: tuple[str, ...] = ()
     """Only rows or columns whose name contains one of these, for example: --only cifar-fs/r2d2-64C."""
-    variant: tuple[Variant, ...] = ("authors",)
-    """Which recipes to train: the paper's text, the authors' code, or modern training; several give several rows."""
+    variant: tuple[Variant, ...] = ()
+    """Which recipes to train: the paper's text, the authors' code, or modern training; several give several rows.
+    By default authors, or modern for `beyond`."""
     seeds: int = 1
     """Number of training runs per recipe, with consecutive seeds starting at --first-seed."""
     first_seed: int = 0
@@ -160,7 +162,8 @@ class Reproduce:
         from handful.paper.reproduce import plan_cells, reproduce
         from handful.paper.weights import keep_weights
 
-        experiment, options = narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)
+        experiment = narrowed(EXPERIMENTS[self.target], self.only)
+        options = self._options(engine, experiment.variants)
         if self.on:
             from handful.paper.reproduce import train_on
 
@@ -172,13 +175,13 @@ class Reproduce:
         _say(summary(results))
         return 0
 
-    def _options(self, engine: Engine) -> Options:
+    def _options(self, engine: Engine, variants: tuple[str, ...] = ("authors",)) -> Options:
         from handful.paper.jobs import Departures
         from handful.paper.reproduce import Options
 
         return Options(
             out=self.out,
-            variants=self.variant,
+            variants=self.variant or variants,
             seeds=range(self.first_seed, self.first_seed + self.seeds),
             minutes=self.budget,
             until=self.until,
@@ -200,7 +203,8 @@ class Reproduce:
         from handful.paper.experiments import EXPERIMENTS, narrowed
         from handful.paper.forecast import forecast
 
-        for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)):
+        experiment = narrowed(EXPERIMENTS[self.target], self.only)
+        for line in forecast(experiment, self._options(engine, experiment.variants)):
             _say(line)
         return 0
 

@@ -40,7 +40,10 @@ NOTES = (
     "episode ended it, or when less than 0.5% of the summed learning rate of its step schedule is left. Only the "
     "variants `paper` and `authors` count as reproducing the paper, and only with the row's own network."
 )
-BEYOND = "Beyond the paper, on the same episodes; 'adds' names what differs from the authors' recipe:"
+BEYOND = (
+    "Beyond the paper, on the same episodes; 'adds' names what differs from the authors' recipe, or from the recipe "
+    "that is extended:"
+)
 
 
 # A document is a list of blocks; text is a paragraph

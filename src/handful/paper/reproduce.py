@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Any, Literal
 
 from handful import data
 from handful.data.table import Benchmark
@@ -69,7 +69,7 @@ def reproduce(experiment: Experiment, options: Options, command: str, say: Say, 
     sources, missing = load_sources(planned, say)
     jobs = wanted_jobs(planned, sources)
     manifests = train_all(jobs, sources, options, say, watch)
-    sets = draw_sets(planned, sources, options, say)
+    sets = draw_sets(planned, sources, options, say, experiment.split)
     cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [why_not(cell, options) for cell, own in planned if not own]
@@ -180,17 +180,20 @@ def train_all(
     return manifests
 
 
-def draw_sets(planned: list[Planned], sources: dict[str, Source], options: Options, say: Say) -> Sets:
+def draw_sets(
+    planned: list[Planned], sources: dict[str, Source], options: Options, say: Say, split: Literal["test", "val"]
+) -> Sets:
     """The test episodes of each column: the same images for all rows, in the pixels that a row was trained on."""
     sets: Sets = {}
     for kind in dict.fromkeys((cell.column, each.recipe.data) for cell, own in planned for each in own):
         column, name = kind
         if name not in sources:
             continue
-        test, content = sources[name].benchmark.test, sources[name].content
-        query = column.query(int(test.counts.min()))
+        benchmark, content = sources[name].benchmark, sources[name].content
+        classes = benchmark.test if split == "test" else benchmark.val
+        query = column.query(int(classes.counts.min()))
         count, seed = options.test_episodes, options.test_seed
-        sets[kind] = draw_set(test, content, column.way, column.shot, query, count, seed)
+        sets[kind] = draw_set(classes, content, column.way, column.shot, query, count, seed)
         pixels = "" if name == column.data else f" of {name}"
         say(f"{column.title}: {count:,} episodes{pixels}, {query} queries per class, hash {sets[kind].digest[:12]}")
     return sets

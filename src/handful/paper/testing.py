@@ -57,7 +57,8 @@ class EpisodeSet:
         return f"EpisodeSet({self.way}-way {self.shot}-shot, {self})"
 
     def __str__(self) -> str:
-        return f"{self.episodes:,} test episodes with {self.query} queries per class, hash {self.digest[:16]}"
+        kind, hashed = self.dataset.name, self.digest[:16]
+        return f"{self.episodes:,} {kind} episodes with {self.query} queries per class, hash {hashed}"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -254,7 +255,7 @@ def measure(
     count = min(first or episodes.episodes, episodes.episodes)
     key = {"checkpoint": hashlib.sha256(path.read_bytes()).hexdigest(), "episodes": episodes.digest}
     key |= {"first": str(count)} if count < episodes.episodes else {}
-    record = folder / f"test-{episodes.way}way-{episodes.shot}shot-{which}.json"
+    record = folder / f"{episodes.dataset.name}-{episodes.way}way-{episodes.shot}shot-{which}.json"
     known = _read(record, key)
     if known is not None:
         return known

@@ -9,6 +9,7 @@ on validation classes in runs of a minute. `metaoptnet` has the ResNet-12 of Lee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from handful.meta.config import Option, Plan, Recipe
@@ -51,6 +52,15 @@ def _mini_imagenet() -> Recipe:
     return replace(ridge, options={**ridge.options, "scale": 10.0}, plan=replace(ridge.plan, episodes=5_000))
 
 
+ADDITIONS: dict[str, Callable[[Recipe], Recipe]] = {
+    "turned": lambda recipe: replace(recipe, turned=0.5),
+    "mixed": lambda recipe: replace(recipe, mixed=0.5),
+    "turned-mixed": lambda recipe: replace(recipe, turned=0.5, mixed=0.5),
+    "four-episodes": lambda recipe: replace(recipe, plan=replace(recipe.plan, episodes_per_step=4)),
+}
+"""What the experiment `beyond` adds to the variant `modern` of R2-D2 64C on CIFAR-FS."""
+
+
 def modern() -> dict[str, NamedRecipe]:
     """R2-D2, LR-D2, prototypical and feature map reconstruction networks, 64C, on CIFAR-FS; R2-D2 on the others."""
     ridge = _pictures(multiclass("cifar-fs", "64C", "modern"))
@@ -61,6 +71,7 @@ def modern() -> dict[str, NamedRecipe]:
         "cifar-fs/protonet-64C/modern": replace(ridge, learner="protonet", options={"learn_scale": True, "scale": 0.1}),
         "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={"scale": 10.0}),
         "cifar-fs/r2d2-64C/modern-sgd": replace(ridge, augment=("crop", "flip", "jitter"), plan=_SGD),
+        **{f"cifar-fs/r2d2-64C-{name}/modern": add(ridge) for name, add in ADDITIONS.items()},
         "mini-imagenet/r2d2-64C/modern": _mini_imagenet(),
         "omniglot/r2d2-64C/modern": replace(
             characters,

@@ -13,6 +13,8 @@ from handful.paper.recipes.own import NamedRecipe
 OFF = {
     "split": "the data set's own",
     "augment": "none",
+    "turned": "none",
+    "mixed": "none",
     "norm_start": "PyTorch's own",
     "val_fresh": "our choice: the same episodes each time are the sharper comparison",
     "plan.momentum": "not used by Adam",
@@ -86,12 +88,16 @@ _PART_OF = {
 
 
 def additions(name: str, recipe: Recipe) -> tuple[str, ...]:
-    """A description of every value in which this recipe differs from the authors' recipe of the same row.
+    """A description of every value in which this recipe differs from the one that it is built on.
 
-    If there is no such recipe, it is compared with the library's defaults.
+    This is the recipe whose name it extends (r2d2-64C/modern for r2d2-64C-turned/modern), or the authors' recipe of the
+    same row, or the library's defaults.
     """
-    authors = NAMED.get(f"{name.rpartition('/')[0]}/authors")
-    plain = authors.recipe if authors else Recipe()
+    stem, _, variant = name.rpartition("/")
+    words = stem.split("-")
+    shorter = ["-".join(words[:count]) for count in range(1, len(words))]
+    known = [NAMED[each] for each in (*(f"{each}/{variant}" for each in shorter), f"{stem}/authors") if each in NAMED]
+    plain = known[0].recipe if known else Recipe()
     return (*_changes(asdict(recipe), asdict(plain)), *_changes(asdict(recipe.plan), asdict(plain.plan)))
 
 
@@ -120,6 +126,8 @@ def _said(key: str, value: Any, before: Any) -> str:
         return ", ".join(f"{name} = {value.get(name, 'default')}" for name in names)
     said = {
         "augment": f"augmentation ({', '.join(value)})" if key == "augment" else "",
+        "turned": f"quarter turns as classes (share {value} of the episodes)",
+        "mixed": f"CutMix of queries (share {value} of the episodes)",
         "classify": f"a second loss over all training classes (weight {value})",
         "average": f"averaged weights ({value})",
         "optimiser": f"{value} in place of {before}",
