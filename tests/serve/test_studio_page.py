@@ -177,7 +177,7 @@ def test_cancelling_a_large_drop_keeps_what_was_looked_at_and_says_what_was_left
     kept = members(page, "ring")
     assert 45 <= left_out <= 60
     assert kept + left_out == 60
-    assert page.locator(".progress").is_hidden()
+    page.wait_for_selector(".progress", state="hidden")
     assert [each["count"] for each in state(page)["classes"]] == [4, kept]
 
 
