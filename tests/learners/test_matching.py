@@ -41,6 +41,22 @@ def test_zeros_and_large_scales_stay_finite_with_their_gradients():
     assert torch.isfinite(support.grad).all()
 
 
+def test_a_confidently_wrong_query_still_gets_its_gradient():
+    support, labels = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, 0.3]]), torch.eye(2)[[0, 1, 1]]
+    query = torch.tensor([[-1.0, 0.2]])
+    found = []
+    for dtype in (torch.float32, torch.float64):  # e^-400 underflows in single, not in double precision
+        learner, asked = MatchingNet(scale=200.0).to(dtype), query.to(dtype).requires_grad_()
+        wrong = learner.fit(support.to(dtype), labels.to(dtype))(asked)[0, 0]
+        wrong.backward()
+        found.append((wrong.double(), asked.grad.double()))
+    (logit, gradient), (expected, exact) = found
+    assert expected < -350
+    torch.testing.assert_close(logit, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(gradient, exact, rtol=1e-3, atol=1e-3)  # differences of cosines near 1, times 200
+    assert exact.abs().max() > 10
+
+
 def test_the_context_of_a_support_example_is_itself_plus_both_directions_of_the_sequence():
     torch.manual_seed(0)
     context, support = FullContext(4, 2), torch.randn(5, 4)

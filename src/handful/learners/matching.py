@@ -34,10 +34,22 @@ class CosineAttention(KernelLearner):
 
         def predictor(cross: Tensor, norms: Tensor) -> Tensor:
             cosines = cross / (norms.unsqueeze(-1) * support_norms).clamp_min(tiny).sqrt()
-            attention = torch.softmax(scale * cosines, dim=-1)  # (..., q, n)
-            return (attention @ labels).clamp_min(tiny).log()
+            scores = scale * cosines  # (..., q, n)
+            return _log_sums(scores, labels) - scores.logsumexp(-1, keepdim=True)
 
         return predictor
+
+
+def _log_sums(scores: Tensor, labels: Tensor) -> Tensor:
+    """log sum_i exp(scores_i) over the examples of each class: (..., q, n) and one-hot (..., n, way) to (..., q, way).
+
+    Each class is shifted by its own largest score, so that no sum underflows, however small its share of the attention.
+    """
+    own = labels.argmax(-1).unsqueeze(-2).expand(scores.shape)
+    lowest = scores.new_full((*scores.shape[:-1], labels.shape[-1]), torch.finfo(scores.dtype).min)
+    largest = lowest.scatter_reduce(-1, own, scores.detach(), "amax")
+    sums = (scores - largest.gather(-1, own)).exp() @ labels
+    return largest + sums.clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
 class FullContext(nn.Module):
