@@ -177,6 +177,34 @@ def turns_of(images: torch.Tensor) -> torch.Tensor:
     return corners.argmax(-1)
 
 
+def test_images_are_turned_after_the_transform_so_that_mirroring_swaps_no_turns() -> None:
+    def mirrored(images: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+        return images.flip(-1) / 255
+
+    shape = FixedShots(5, 1, 3)
+    turned = EpisodeSampler(arrows(6), shape, seed=0, transform=mirrored, turned=1.0)[0].query
+    corner = {0: (0, 2), 1: (0, 0), 2: (2, 0), 3: (2, 2)}  # of the upper right one, turned against the clock
+    classes = EpisodeSampler(arrows(6), shape, seed=0, turned=1.0)[0].classes[turned.targets.argmax(-1)]
+    assert len(set((classes // 6).tolist())) > 2
+    for image, turns in zip(turned.inputs, (classes // 6).tolist(), strict=True):
+        assert image[0][corner[turns]] == 1
+
+
+def test_a_plain_sampler_keeps_everything_but_turns_and_mixing() -> None:
+    def halved(images: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+        return images / 510
+
+    shape = FixedShots(5, 1, 3)
+    changed = EpisodeSampler(arrows(6), shape, seed=3, transform=halved, turned=1.0, mixed=1.0, length=7)
+    assert "turned=1, mixed=1" in repr(changed)
+    plain = changed.plain()
+    assert len(plain) == 7
+    expected = EpisodeSampler(arrows(6), shape, seed=3, transform=halved)
+    assert torch.equal(plain[2].query.inputs, expected[2].query.inputs)
+    assert torch.equal(plain[2].query.targets, expected[2].query.targets)
+    assert plain.plain() is plain
+
+
 @pytest.mark.parametrize("transform", [None, lambda images, _: images / 255], ids=["plain", "transformed"])
 def test_in_turned_episodes_each_quarter_turn_of_a_class_is_a_class(transform: Transform | None) -> None:
     data = arrows(6)

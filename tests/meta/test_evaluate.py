@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -166,8 +167,15 @@ def test_a_frozen_random_state_is_not_touched(tiny: Benchmark) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_episodes_that_change_their_images_are_evaluated_one_by_one_or_refused(tiny: Benchmark) -> None:
-    sampler = EpisodeSampler(tiny.test, FixedShots(5, 1, 3), turned=1.0)
+@pytest.mark.parametrize(
+    "changes",
+    [{"turned": 1.0}, {"mixed": 1.0}, {"transform": lambda images, _: images / 255}],
+    ids=lambda each: next(iter(each)),
+)
+def test_episodes_that_change_their_images_are_evaluated_one_by_one_or_refused(
+    tiny: Benchmark, changes: dict[str, Any]
+) -> None:
+    sampler = EpisodeSampler(tiny.test, FixedShots(5, 1, 3), **changes)
     with pytest.raises(InvalidOptionError, match="route 'episodes'"):
         evaluate(model_with(R2D2()), sampler, 4)
     assert evaluate(model_with(R2D2()), sampler, 4, route="episodes").episodes == 4

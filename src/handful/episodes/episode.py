@@ -12,7 +12,7 @@ from handful.errors import ShapeError
 
 @dataclass(frozen=True)
 class LabelledSet:
-    """Inputs (..., n, *shape) with one-hot targets (..., n, way)."""
+    """Inputs (..., n, *shape) with one-hot targets (..., n, way); those of mixed queries are shares of two classes."""
 
     inputs: Tensor
     targets: Tensor
@@ -39,7 +39,8 @@ class LabelledSet:
 class Episode:
     """One few-shot problem, or a batch of them along leading dimensions.
 
-    `classes` (..., way) gives the number of each class within the split that the episode was drawn from.
+    `classes` (..., way) gives the number of each class within the split that the episode was drawn from; turned classes
+    are numbered after all others.
     """
 
     support: LabelledSet

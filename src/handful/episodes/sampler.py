@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from handful.data.mixing import TURNS, cutmix_, turn_
 from handful.data.table import ClassDataset
 from handful.episodes.episode import Episode, LabelledSet
-from handful.episodes.mixing import TURNS, cutmix_, turn_
 from handful.episodes.random import Bools, Ints, below, choose, random_words, unit
 from handful.episodes.shapes import EpisodeShape
 from handful.errors import InvalidOptionError, NotEnoughClassesError, NotEnoughImagesError
@@ -110,7 +110,8 @@ class EpisodeSampler:
     def __repr__(self) -> str:
         how_long = "endless" if self.length is None else f"{self.length:,} episodes"
         classes = f"{len(self.dataset)} classes of '{self.dataset.name}'"
-        return f"EpisodeSampler({self.shape}, seed={self.seed}, {how_long}, {classes})"
+        shares = "".join(f", {name}={share:g}" for name in ("turned", "mixed") if (share := getattr(self, name)))
+        return f"EpisodeSampler({self.shape}, seed={self.seed}{shares}, {how_long}, {classes})"
 
     def __len__(self) -> int:
         if self.length is None:
@@ -122,8 +123,14 @@ class EpisodeSampler:
 
     @property
     def changes(self) -> bool:
-        """Whether episodes hold anything else than the images of the data set as they are."""
+        """Whether episodes hold anything other than the images of the data set as they are."""
         return self.transform is not None or self.turned > 0 or self.mixed > 0
+
+    def plain(self) -> EpisodeSampler:
+        """A sampler of the same data, shape and transform without turns and mixing, or this one if it has neither."""
+        if not (self.turned or self.mixed):
+            return self
+        return EpisodeSampler(self.dataset, self.shape, self.seed, transform=self.transform, length=self.length)
 
     def __iter__(self) -> Iterator[Episode]:
         """Episodes 0, 1, 2, ..., endless unless the sampler has a `length`."""
@@ -211,12 +218,15 @@ class EpisodeSampler:
         return Episode(LabelledSet(inputs[:, :n], support), LabelledSet(inputs[:, n:], query), rows.classes)
 
     def _inputs(self, rows: EpisodeRows, start: int) -> Tensor:
-        read = self.dataset.inputs if self.transform is None else self.dataset.gather
-        images = read(rows.rows)
-        if self.turned:
-            turn_(images, rows.spread(rows.classes // len(self.dataset)))
+        inputs = self._upright(rows.rows, start)
+        if self.turned:  # after the transform: the mirror image of one quarter turn looks like three
+            turn_(inputs, rows.spread(rows.classes // len(self.dataset)))
+        return inputs
+
+    def _upright(self, rows: Tensor, start: int) -> Tensor:
         if self.transform is None:
-            return images
+            return self.dataset.inputs(rows)
+        images = self.dataset.gather(rows)
         generators = self._generators(start, len(images), 0x7F02)
         done = [self.transform(episode, generator) for episode, generator in zip(images, generators, strict=True)]
         return done[0][None] if len(done) == 1 else torch.stack([each.movedim(-3, -1) for each in done]).movedim(-1, -3)
@@ -264,8 +274,10 @@ def _check_shares(dataset: ClassDataset, turned: float, mixed: float) -> None:
     for name, share in (("turned", turned), ("mixed", mixed)):
         if not 0 <= share <= 1:
             raise InvalidOptionError(f"{name} is a share of the episodes and must lie in [0, 1], but got {share}.")
+    if not turned:
+        return
     _, height, width = dataset.image_shape
-    if turned and height != width:
+    if height != width:
         raise InvalidOptionError(
             f"Quarter turns need square images, but those of split '{dataset.name}' have {height} x {width} pixels. "
             f"Set turned to 0."

@@ -172,9 +172,11 @@ class Recipe:
     augment: tuple[Literal["crop", "flip", "jitter"], ...] = ()
     """Augmentations of training images, in this order."""
     turned: float = 0.0
-    """Share of training episodes in which the four quarter turns of a class are four different classes."""
+    """Share of training episodes in which the four quarter turns of a class are four different classes. Not for data
+    whose classes are rotations of each other already, such as Omniglot's default split."""
     mixed: float = 0.0
-    """Share of training episodes with CutMix: a box of each query is taken from another one, and so is its label."""
+    """Share of training episodes with CutMix: a box of each query comes from another one, and their labels are mixed in
+    proportion to the area."""
     plan: Plan = field(default_factory=Plan)
     """Length, learning rate and validation."""
     val_ways: tuple[int, ...] = (5,)

@@ -74,7 +74,7 @@ def evaluate(
 ) -> Evaluation:
     """Mean accuracy over the first `count` episodes, all of one shape, in evaluation mode.
 
-    All routes give the same predictions:
+    All routes give the same predictions; a sampler that changes its images needs 'episodes':
 
     - 'episodes' embeds and solves each episode separately;
     - 'features' embeds each image once and gathers features;

@@ -19,10 +19,10 @@ from handful import __version__, data
 from handful._io import MEGABYTE, from_json, parse_json, read_bytes, read_json, write_atomically
 from handful.data.augment import AUGMENTATIONS, Compose
 from handful.data.loading import load_recorded
+from handful.data.mixing import TURNS
 from handful.data.table import Benchmark
 from handful.embeddings import build_embedding
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.episodes.mixing import TURNS
 from handful.errors import CheckpointError, DataError, InvalidOptionError, NotEnoughClassesError
 from handful.learners.adapting import EpisodeNorm
 from handful.learners.registry import build_learner

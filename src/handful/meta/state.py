@@ -247,7 +247,8 @@ def retake_statistics(
 ) -> None:
     """Replace the running statistics of batch norm by means over training episodes 0 .. count - 1, without dropout.
 
-    The running statistics were computed with the original weights, and do not fit the averaged ones.
+    The running statistics were computed with the original weights, and do not fit the averaged ones. The episodes are
+    taken without turns and mixing, like those that the model is tested on.
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not norms:
@@ -258,9 +259,10 @@ def retake_statistics(
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean over batches
         nn.Module.train(norm)
+    upright = episodes.plain()
     with torch.no_grad():
         for index in range(count):
-            model(episodes[index].to(engine.device))
+            model(upright[index].to(engine.device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.train(training)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from handful.episodes.mixing import cutmix_, turn_
+from handful.data.mixing import cutmix_, turn_
 
 
 def test_each_image_is_turned_by_its_own_number_of_quarter_turns() -> None:
