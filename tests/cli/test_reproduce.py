@@ -106,7 +106,7 @@ def test_choices_beyond_the_paper_are_compared_on_validation_classes(small_root:
     assert "augmentation (crop, flip)" not in adds  # `modern` has it too
     told = (tmp_path / "beyond.md").read_text()
     assert told.count("| turned and mixed, on 32C · modern | the variant `modern`, on 32C · modern |") == 2
-    assert "40 val episodes with" in told
+    assert "40 validation episodes with" in told
     assert {path.name[:4] for path in (tmp_path / "runs").glob("*/*way*shot*.json")} == {"val-"}
     assert "all the same" in handful(small_root, "verify", tmp_path).stdout
 

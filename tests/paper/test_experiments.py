@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from handful.data.table import Benchmark
 from handful.errors import InvalidOptionError
 from handful.paper.experiments import EXPERIMENTS, narrowed
 from handful.paper.jobs import Departures
 from handful.paper.recipes import NAMED
 from handful.paper.recipes.own import NEAREST
-from handful.paper.reproduce import Options, plan_cells
+from handful.paper.reproduce import Options, Source, draw_sets, plan_cells
+from handful.paper.testing import draw_set
+from tests.conftest import blobs
 
 QUOTED = {
     "table1": {"Matching net", "Meta-LSTM", "SNAIL (ResNet)", "SNAIL (32C)", "Relation net (inductive)"},
@@ -95,3 +98,23 @@ def test_rows_of_the_wide_net_are_compared_with_r2d2_on_it() -> None:
     rows = {row.label: row for row in EXPERIMENTS["appendix-a"].rows}
     assert rows["Pre-trained + ridge"].against == "R2-D2"
     assert rows["Pre-trained + ridge (64C)"].against == ""
+
+
+def test_choices_beyond_the_paper_extend_modern_and_see_other_episodes_than_validation() -> None:
+    options, beyond = Options(Path("nowhere"), test_episodes=5), EXPERIMENTS["beyond"]
+    planned = plan_cells(beyond, options)
+    assert {cell.recipe.rpartition("/")[2] for cell, _ in planned} == {"modern"}
+    names = {cell.row.label: cell.recipe for cell, _ in planned}
+    assert names["turned and mixed"] == "cifar-fs/r2d2-64C-turned-mixed/modern"
+    assert {NAMED[name].base for name in names.values()} == {"", names["the variant `modern`"]}
+
+    table = blobs(classes=18, images=60, size=16)
+    parts = zip(("train", "val", "test"), (0, 6, 12), strict=True)
+    benchmark = Benchmark("blobs", *(table.split(name, table.classes[first : first + 6]) for name, first in parts))
+    sources = {"cifar-fs": Source(benchmark, "content")}
+    chosen = draw_sets(planned, sources, options, lambda _: None, beyond.split)
+    for (column, _), episodes in chosen.items():
+        assert episodes.dataset.name == "val"
+        for seed in range(5):  # of training, and so of validation
+            same = draw_set(benchmark.val, "content", column.way, column.shot, episodes.query, 5, seed)
+            assert episodes.digest != same.digest

@@ -163,7 +163,7 @@ class Reproduce:
         from handful.paper.weights import keep_weights
 
         experiment = narrowed(EXPERIMENTS[self.target], self.only)
-        options = self._options(engine, experiment.variants)
+        options = self._options(engine)
         if self.on:
             from handful.paper.reproduce import train_on
 
@@ -175,13 +175,13 @@ class Reproduce:
         _say(summary(results))
         return 0
 
-    def _options(self, engine: Engine, variants: tuple[str, ...] = ("authors",)) -> Options:
+    def _options(self, engine: Engine) -> Options:
         from handful.paper.jobs import Departures
         from handful.paper.reproduce import Options
 
         return Options(
             out=self.out,
-            variants=self.variant or variants,
+            variants=self.variant,
             seeds=range(self.first_seed, self.first_seed + self.seeds),
             minutes=self.budget,
             until=self.until,
@@ -203,8 +203,7 @@ class Reproduce:
         from handful.paper.experiments import EXPERIMENTS, narrowed
         from handful.paper.forecast import forecast
 
-        experiment = narrowed(EXPERIMENTS[self.target], self.only)
-        for line in forecast(experiment, self._options(engine, experiment.variants)):
+        for line in forecast(narrowed(EXPERIMENTS[self.target], self.only), self._options(engine)):
             _say(line)
         return 0
 

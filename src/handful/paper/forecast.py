@@ -105,6 +105,7 @@ def _embedding_operations(width: Any, concatenate: bool, shape: tuple[int, int, 
 
 def forecast(experiment: Experiment, options: Options) -> Iterator[str]:
     """One line per row, data set and run: the time it still needs, how far it has got, and why it cannot run now."""
+    options = options.of(experiment)
     planned = plan_cells(experiment, options)
     jobs = {job.folder: job for _, own in planned for job in own}
     rows = dict.fromkeys(cell.row.label for cell, _ in planned)

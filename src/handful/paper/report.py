@@ -30,7 +30,7 @@ IN_PART = "IN PART"
 VERDICTS = {None: NONE, "agrees": "yes", "above": "no, above", "below": "no, below"}
 ORDERS = {None: "too close to call", True: "as published", False: "other than published"}
 NOTES = (
-    "All rows of a column saw the same test episodes, known by their hash. 'Ours' has the paper's kind of interval, "
+    "All rows of a column saw the same episodes, known by their hash. 'Ours' has the paper's kind of interval, "
     "1.96 standard errors over episodes that share images: it says how well the mean over these images is known. "
     "'Open' is half the interval over episodes that share no image (Lafargue et al. 2024), which says what other "
     "images of the same classes might have given. 'Seeds' is half the interval over training runs, with their number. "
@@ -168,10 +168,16 @@ def report_blocks(results: Results) -> list[Block]:
 
 def _caption(results: Results) -> str:
     if not results.experiment.axis:
-        return "Diamonds are the paper's numbers, dots are ours; hollow dots are from runs in part."
+        diamonds = "Diamonds are the paper's numbers, dots are ours" if _published(results) else "Dots are our results"
+        return f"{diamonds}; hollow dots are from runs in part."
     part = [cell for cell in results.cells if not cell.complete]
     hollow = f" {len(part)} of {len(results.cells)} points (hollow) are from runs TRAINED IN PART." if part else ""
     return f"Bands are 95% intervals over test episodes.{hollow}"
+
+
+def _published(results: Results) -> bool:
+    """Whether the paper gives any number for these rows."""
+    return any(number is not None for row in results.experiment.rows for number in row.numbers)
 
 
 def _column_blocks(results: Results, column: Column) -> list[Block]:
@@ -298,8 +304,9 @@ def minutes_of(manifest: Manifest) -> str:
 
 def summary(results: Results) -> str:
     """A few sentences on how many numbers agree, and how many methods are in the published order."""
-    if all(number is None for row in results.experiment.rows for number in row.numbers):
-        return "The paper gives no numbers for these rows: compare the shape with what it says."
+    if not _published(results):
+        compare = ": compare the shape with what it says" if results.experiment.axis else ""
+        return f"The paper gives no numbers for these rows{compare}."
     compared = [cell for cell in results.cells if cell.comparison is not None]
     changed = [cell for cell in compared if cell.changed]
     part = [cell for cell in compared if not cell.complete and not cell.changed]

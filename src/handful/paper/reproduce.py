@@ -34,12 +34,17 @@ from handful.paper.testing import Checkpoint, check_splits, draw_set, measure
 Say = Callable[[str], None]
 
 
+_FOR_VALIDATION = 0x7E57
+"""Makes the seed of test episodes on validation classes different from that of validation."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What to train and test, for how long, and where to write."""
 
     out: Path
-    variants: tuple[str, ...] = ("authors",)
+    variants: tuple[str, ...] = ()
+    """Variants to train; empty for those of the experiment."""
     seeds: range = range(1)
     """Seeds of the training runs."""
     minutes: float = 0.0
@@ -54,6 +59,10 @@ class Options:
     checkpoint: Checkpoint = "shot"
     engine: Engine = CPU
 
+    def of(self, experiment: Experiment) -> Options:
+        """These options with the experiment's variants, if none were chosen."""
+        return replace(self, variants=self.variants or experiment.variants)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -65,6 +74,7 @@ class Source:
 
 def reproduce(experiment: Experiment, options: Options, command: str, say: Say, watch: Watch) -> Results:
     """Train as far as the time allows, then test every run and compare."""
+    options = options.of(experiment)
     planned = plan_cells(experiment, options)
     sources, missing = load_sources(planned, say)
     jobs = wanted_jobs(planned, sources)
@@ -99,6 +109,7 @@ def plan_cells(experiment: Experiment, options: Options) -> list[Planned]:
     Rows whose recipes are the same share a run.
     """
     folders: dict[str, Path] = {}
+    options = options.of(experiment)
     return [
         (cell, tuple(replace(each, folder=folders.setdefault(each.key, each.folder)) for each in jobs))
         for row in experiment.rows
@@ -183,7 +194,10 @@ def train_all(
 def draw_sets(
     planned: list[Planned], sources: dict[str, Source], options: Options, say: Say, split: Literal["test", "val"]
 ) -> Sets:
-    """The test episodes of each column: the same images for all rows, in the pixels that a row was trained on."""
+    """The test episodes of each column: the same images for all rows, in the pixels that a row was trained on.
+
+    On validation classes they are other episodes than those that chose the checkpoints.
+    """
     sets: Sets = {}
     for kind in dict.fromkeys((cell.column, each.recipe.data) for cell, own in planned for each in own):
         column, name = kind
@@ -192,7 +206,7 @@ def draw_sets(
         benchmark, content = sources[name].benchmark, sources[name].content
         classes = benchmark.test if split == "test" else benchmark.val
         query = column.query(int(classes.counts.min()))
-        count, seed = options.test_episodes, options.test_seed
+        count, seed = options.test_episodes, options.test_seed ^ (_FOR_VALIDATION if split == "val" else 0)
         sets[kind] = draw_set(classes, content, column.way, column.shot, query, count, seed)
         pixels = "" if name == column.data else f" of {name}"
         say(f"{column.title}: {count:,} episodes{pixels}, {query} queries per class, hash {sets[kind].digest[:12]}")

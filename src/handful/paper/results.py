@@ -213,7 +213,7 @@ class Cell:
 
     @property
     def additions(self) -> tuple[str, ...]:
-        """What the recipe adds to the authors' recipe of the same row."""
+        """What the recipe adds to the one that it is built on."""
         return additions(self.recipe, self.scores[0].manifest.recipe) if self.scores else ()
 
     def as_json(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class EpisodeSet:
         return f"EpisodeSet({self.way}-way {self.shot}-shot, {self})"
 
     def __str__(self) -> str:
-        kind, hashed = self.dataset.name, self.digest[:16]
+        kind, hashed = {"val": "validation"}.get(self.dataset.name, self.dataset.name), self.digest[:16]
         return f"{self.episodes:,} {kind} episodes with {self.query} queries per class, hash {hashed}"
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from handful.learners.registry import default_options
 from handful.paper.recipes import NAMED
-from handful.paper.recipes.provenance import DEFAULT, flattened, values_of
+from handful.paper.recipes.provenance import DEFAULT, additions, flattened, values_of
 
 OWN = sorted(name for name in NAMED if ("r2d2" in name or "lrd2" in name) and name.endswith(("/paper", "/authors")))
 
@@ -31,3 +31,14 @@ def test_the_options_that_a_recipe_leaves_alone_are_shown_with_their_defaults() 
     assert shown["options.lam"] == 50.0
     assert shown["options.scale"] == 10.0
     assert shown["plan.rate"] == 5e-3
+
+
+def test_an_extended_recipe_names_only_what_it_adds_to_its_base() -> None:
+    for name, added in {
+        "r2d2-64C-four-episodes": ("4 episodes per update",),
+        "frn-64C": ("learner frn in place of r2d2",),
+    }.items():
+        full = f"cifar-fs/{name}/modern"
+        said = additions(full, NAMED[full].recipe)
+        assert said[: len(added)] == added
+        assert not any("cosine" in each or "augmentation" in each for each in said)

@@ -52,11 +52,21 @@ def _mini_imagenet() -> Recipe:
     return replace(ridge, options={**ridge.options, "scale": 10.0}, plan=replace(ridge.plan, episodes=5_000))
 
 
-ADDITIONS: dict[str, Callable[[Recipe], Recipe]] = {
-    "turned": lambda recipe: replace(recipe, turned=0.5),
-    "mixed": lambda recipe: replace(recipe, mixed=0.5),
-    "turned-mixed": lambda recipe: replace(recipe, turned=0.5, mixed=0.5),
-    "four-episodes": lambda recipe: replace(recipe, plan=replace(recipe.plan, episodes_per_step=4)),
+@dataclass(frozen=True)
+class Addition:
+    """A change to a recipe, and its label in the report."""
+
+    label: str
+    to: Callable[[Recipe], Recipe]
+
+
+ADDITIONS = {
+    "turned": Addition("turned", lambda recipe: replace(recipe, turned=0.5)),
+    "mixed": Addition("mixed", lambda recipe: replace(recipe, mixed=0.5)),
+    "turned-mixed": Addition("turned and mixed", lambda recipe: replace(recipe, turned=0.5, mixed=0.5)),
+    "four-episodes": Addition(
+        "four episodes", lambda recipe: replace(recipe, plan=replace(recipe.plan, episodes_per_step=4))
+    ),
 }
 """What the experiment `beyond` adds to the variant `modern` of R2-D2 64C on CIFAR-FS."""
 
@@ -69,9 +79,7 @@ def modern() -> dict[str, NamedRecipe]:
         "cifar-fs/r2d2-64C/modern": ridge,
         "cifar-fs/lrd2-5steps-64C/modern": _pictures(logistic("cifar-fs", 5, "64C", "modern")),
         "cifar-fs/protonet-64C/modern": replace(ridge, learner="protonet", options={"learn_scale": True, "scale": 0.1}),
-        "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={"scale": 10.0}),
         "cifar-fs/r2d2-64C/modern-sgd": replace(ridge, augment=("crop", "flip", "jitter"), plan=_SGD),
-        **{f"cifar-fs/r2d2-64C-{name}/modern": add(ridge) for name, add in ADDITIONS.items()},
         "mini-imagenet/r2d2-64C/modern": _mini_imagenet(),
         "omniglot/r2d2-64C/modern": replace(
             characters,
@@ -79,7 +87,15 @@ def modern() -> dict[str, NamedRecipe]:
             plan=replace(_ADAM, episodes=6_000, weight_decay=5e-3, classify=0.0, validate_every=250),
         ),
     }
-    return {name: NamedRecipe(recipe, "beyond the paper") for name, recipe in recipes.items()}
+    extended = {
+        "cifar-fs/frn-64C/modern": replace(ridge, learner="frn", options={"scale": 10.0}),
+        **{f"cifar-fs/r2d2-64C-{name}/modern": each.to(ridge) for name, each in ADDITIONS.items()},
+    }
+    about = "beyond the paper"
+    return {
+        **{name: NamedRecipe(recipe, about) for name, recipe in recipes.items()},
+        **{name: NamedRecipe(recipe, about, base="cifar-fs/r2d2-64C/modern") for name, recipe in extended.items()},
+    }
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class NamedRecipe:
     sources: Mapping[str, str] = field(default_factory=dict)
     """By field (`way`, `plan.rate`, `options.lam`): the section of a paper, a file of released code, or our choice with
     its reason."""
+    base: str = ""
+    """The name of the recipe that it extends, if that is not the authors' recipe of the same row."""
 
 
 @dataclass(frozen=True)

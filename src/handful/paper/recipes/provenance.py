@@ -1,4 +1,4 @@
-"""Every value of a named recipe with its source (text, released code, our choice), and what it adds to the authors'."""
+"""Every value of a named recipe with its source (text, released code, our choice), and what it adds to its base."""
 
 from __future__ import annotations
 
@@ -90,14 +90,11 @@ _PART_OF = {
 def additions(name: str, recipe: Recipe) -> tuple[str, ...]:
     """A description of every value in which this recipe differs from the one that it is built on.
 
-    This is the recipe whose name it extends (r2d2-64C/modern for r2d2-64C-turned/modern), or the authors' recipe of the
-    same row, or the library's defaults.
+    This is the named recipe's base, or the authors' recipe of the same row, or the library's defaults.
     """
-    stem, _, variant = name.rpartition("/")
-    words = stem.split("-")
-    shorter = ["-".join(words[:count]) for count in range(1, len(words))]
-    known = [NAMED[each] for each in (*(f"{each}/{variant}" for each in shorter), f"{stem}/authors") if each in NAMED]
-    plain = known[0].recipe if known else Recipe()
+    base = NAMED[name].base if name in NAMED else ""
+    known = NAMED.get(base or f"{name.rpartition('/')[0]}/authors")
+    plain = known.recipe if known else Recipe()
     return (*_changes(asdict(recipe), asdict(plain)), *_changes(asdict(recipe.plan), asdict(plain.plan)))
 
 
