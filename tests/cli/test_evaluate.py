@@ -10,10 +10,12 @@ import pytest
 
 from handful.cli.main import main
 from handful.data.table import Benchmark
-from handful.embeddings import MeanOverViews
+from handful.embeddings import Centred, MeanOverViews
 from handful.episodes import EpisodeSampler, FixedShots
+from handful.learners import with_lam
 from handful.meta.config import Plan, Recipe
 from handful.meta.evaluate import evaluate
+from handful.meta.features import mean_features
 from handful.meta.model import FewShotModel
 from handful.meta.run import Run
 from tests.cli.cases import QUICK, run_handful
@@ -96,10 +98,35 @@ def test_features_can_be_averaged_over_views(
     words = ["--way", "3", "--shot", "1", "--query", "4", "--episodes", "6", "--checkpoint", "last", "--data", "tiny"]
     target = tmp_path / "result.json"
     assert main(["evaluate", str(run.folder), *words, "--views", "shift", "mirror", "--json", str(target)]) == 0
-    mean = FewShotModel(MeanOverViews(run.model.embedding, mirror=True, shift=True), run.model.learner).eval()
+    mean = FewShotModel(MeanOverViews(run.model.embedding, mirror=True, shift=1), run.model.learner).eval()
     expected = evaluate(mean, EpisodeSampler(tiny.test, FixedShots(3, 1, 4)), 6)
     assert capsys.readouterr().out.splitlines()[0] == f"{expected}; features averaged over views: shift, mirror"
     assert json.loads(target.read_text())[0]["views"] == ["shift", "mirror"]
+
+
+def test_features_can_be_centred_and_lambda_replaced(
+    run: Run, tiny: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handful.meta.run.benchmark_of", lambda recipe, recorded: tiny)
+    words = ["--way", "3", "--shot", "2", "--query", "4", "--episodes", "6", "--checkpoint", "last"]
+    target, more = tmp_path / "result.json", ["--views", "shift-2", "--centre", "--lam", "0.5"]
+    assert main(["evaluate", str(run.folder), *words, *more, "--json", str(target)]) == 0
+    embedding = Centred(MeanOverViews(run.model.embedding, shift=2), mean_features(run.model.embedding, tiny.train))
+    model = FewShotModel(embedding, with_lam(run.model.learner, 0.5)).eval()
+    expected = evaluate(model, EpisodeSampler(tiny.test, FixedShots(3, 2, 4)), 6)
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == f"{expected}; features averaged over views: shift-2; features centred; lambda 0.5"
+    kept = json.loads(target.read_text())[0]
+    assert (kept["views"], kept["centre"], kept["lam"]) == (["shift-2"], True, 0.5)
+    assert kept["accuracies"] == pytest.approx(expected.accuracies.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("lam", ["0", "-1", "nan"])
+def test_a_lambda_that_cannot_be_is_refused(lam: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(run.folder), "--checkpoint", "last", "--data", "tiny", "--lam", lam]) == 2
+    said = capsys.readouterr().err
+    assert "lam must be positive and finite" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("memory", ["0", "-1", "nan", "1e9"])

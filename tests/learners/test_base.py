@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
-from handful.learners import R2D2, BaseLearner, MatchingNet, Predictor, ProtoNet
+from handful.learners import FRN, LRD2, R2D2, BaseLearner, MatchingNet, Predictor, ProtoNet, Transfer, with_lam
 from handful.learners.base import GramPredictor, KernelLearner, Limits, check_support, cross_entropy, log_parameter
 from handful.solvers import unchecked
 
@@ -127,3 +127,29 @@ def test_half_precision_features_give_the_answers_of_the_same_values_in_float32(
 def test_one_hot_targets_may_be_integers() -> None:
     logits, targets = torch.randn(4, 3), torch.eye(3, dtype=torch.int64)[[0, 1, 2, 0]]
     torch.testing.assert_close(cross_entropy(logits, targets), cross_entropy(logits, targets.float()))
+
+
+@pytest.mark.parametrize(
+    ("learner", "expected"),
+    [
+        (R2D2(lam=50.0), R2D2(lam=7.0, lam_per_example=False)),
+        (LRD2(lam=50.0, lam_per_example=True), LRD2(lam=7.0)),
+        (Transfer(8, 4), Transfer(8, 4, lam=7.0, lam_per_example=False)),
+    ],
+    ids=["r2d2", "lrd2", "transfer"],
+)
+def test_another_lambda_holds_for_any_number_of_examples(learner: BaseLearner, expected: BaseLearner) -> None:
+    draw = torch.Generator().manual_seed(0)
+    support, query = (torch.randn(n, 8, generator=draw) for n in (6, 4))
+    targets = torch.eye(3).repeat(2, 1)
+    before = learner.eval().fit(support, targets)(query)
+    found = with_lam(learner, 7.0).fit(support, targets)(query)
+    torch.testing.assert_close(found, expected.eval().fit(support, targets)(query))
+    assert not torch.allclose(found, before)
+    assert torch.equal(learner.fit(support, targets)(query), before)  # the learner itself is unchanged
+
+
+@pytest.mark.parametrize("learner", [ProtoNet(), FRN((4, 2, 2)), R2D2(prior="diagonal", features=8)], ids=repr)
+def test_learners_without_a_single_lambda_refuse_another_one(learner: BaseLearner) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{type(learner).__name__} has no single lambda"):
+        with_lam(learner, 7.0)

@@ -1,6 +1,6 @@
 """Base learners turn a labelled support set into a predictor; all share one interface."""
 
-from handful.learners.base import BaseLearner, KernelLearner, Limits, Predictor
+from handful.learners.base import BaseLearner, KernelLearner, Limits, Predictor, with_lam
 from handful.learners.frn import FRN
 from handful.learners.gnn import GNN
 from handful.learners.lrd2 import LRD2
@@ -35,4 +35,5 @@ __all__ = [
     "Siamese",
     "SoftmaxRegression",
     "Transfer",
+    "with_lam",
 ]

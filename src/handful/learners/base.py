@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from abc import ABC, abstractmethod
@@ -126,6 +127,18 @@ def positive(name: str, value: float) -> float:
     if not 0 < value < math.inf:
         raise InvalidOptionError(f"{name} must be positive and finite, but got {name} = {value}.")
     return value
+
+
+def with_lam(learner: BaseLearner, lam: float) -> BaseLearner:
+    """A copy of a learner whose lambda is `lam` for any number of examples, instead of the trained one."""
+    value = math.log(positive("lam", lam))
+    learner = copy.deepcopy(learner)
+    log_lam = getattr(learner.kernel, "log_lam", None)
+    if not (hasattr(learner.kernel, "lam_per_example") and isinstance(log_lam, Tensor) and log_lam.ndim == 0):
+        raise InvalidOptionError(f"{type(learner).__name__} has no single lambda that could be replaced.")
+    setattr(learner.kernel, "lam_per_example", False)  # noqa: B010 (an attribute of some kernel learners only)
+    nn.init.constant_(log_lam, value)
+    return learner
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

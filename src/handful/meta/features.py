@@ -15,6 +15,8 @@ from handful.meta.engine import CPU, Engine
 
 BATCH = 100
 """Images per forward pass: few enough that the memory of a batch is reused, enough for fast convolutions."""
+CHUNK = 2_000
+"""Images whose features are summed at a time."""
 
 
 def embed_pool(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU, batch: int = BATCH) -> Tensor:
@@ -34,6 +36,13 @@ def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU
     """The bytes that the features of all images of a split take, computed from one image."""
     one = embed_rows(folded(embedding), dataset, dataset.rows[:1], engine)
     return len(dataset.rows) * one.numel() * one.element_size()
+
+
+def mean_features(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU) -> Tensor:
+    """The mean of the features of all images of a split, (*features); few of them are in memory at a time."""
+    network = folded(embedding)
+    sums = [embed_rows(network, dataset, rows, engine).double().sum(0) for rows in dataset.rows.split(CHUNK)]
+    return (torch.stack(sums).sum(0) / len(dataset.rows)).float()
 
 
 def embed_rows(
