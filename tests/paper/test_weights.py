@@ -78,6 +78,15 @@ def test_weights_of_a_complete_run_are_kept_and_load(
 
 
 @pytest.mark.slow
+def test_a_card_says_that_its_figures_are_of_validation_classes(small: Benchmark, tmp_path: Path) -> None:
+    results = made(small, tmp_path)
+    results = replace(results, experiment=replace(results.experiment, split="val"))
+    said = keep_weights(results, tmp_path / "results")[1].read_text()
+    assert "| Validation episodes |" in said
+    assert "Accuracies are of validation classes, which also chose the checkpoint" in said
+
+
+@pytest.mark.slow
 def test_weights_in_part_changed_or_large_are_not_kept(
     small: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,9 @@ from handful.paper.results import Cell, Outcome, Results, Score
 FOLDER = "weights"
 MOST_BYTES = 1_500_000
 """Larger files stay with their runs: a 64C network has 0.5 MB, the wide one 10 MB and more."""
-HEAD = ("Test episodes", "accuracy, %", "open interval", "episodes")
+EPISODES = {"test": "Test episodes", "val": "Validation episodes"}
+UNSEEN = {"test": "classes that training never saw", "val": "validation classes, which also chose the checkpoint"}
+HEAD = ("accuracy, %", "open interval", "episodes")
 
 
 def keep_weights(results: Results, out: Path) -> list[Path]:
@@ -51,8 +53,8 @@ def _card(score: Score, cells: list[Cell], results: Results, path: Path) -> str:
     blocks: list[Block] = [
         f"The {recipe.learner} learner on a {recipe.width} network, trained on {manifest.data} by the recipe "
         f"`{manifest.name}`. {str(manifest.completion).capitalize()}.",
-        _accuracies(score, cells),
-        f"Accuracies are of classes that training never saw, with 1.96 standard errors over episodes; the open "
+        _accuracies(score, cells, results.experiment.split),
+        f"Accuracies are of {UNSEEN[results.experiment.split]}, with 1.96 standard errors over episodes; the open "
         f"interval is over episodes that share no image. {measured.limits.capitalize()}. Of the run's checkpoints this "
         f"is `{measured.checkpoint}`{', chosen on validation classes' if best else ''}.",
         Heading("How to load it"),
@@ -71,10 +73,10 @@ def _card(score: Score, cells: list[Cell], results: Results, path: Path) -> str:
     return markdown(path.stem, blocks)
 
 
-def _accuracies(score: Score, cells: list[Cell]) -> Lines:
+def _accuracies(score: Score, cells: list[Cell], split: str) -> Lines:
     rows = []
     for cell in cells:
         own = next(each for each in cell.scores if each.folder == score.folder)
         ours = Outcome.of([own.measurement.counts])
         rows.append((cell.column.title, str(ours.closed), f"± {100 * ours.opened.half:.2f}", f"{ours.closed.n:,}"))
-    return Lines(HEAD, tuple(dict.fromkeys(rows)))
+    return Lines((EPISODES[split], *HEAD), tuple(dict.fromkeys(rows)))
