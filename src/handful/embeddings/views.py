@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from handful.errors import InvalidOptionError, ShapeError
 
 FARTHEST = 4
-"""Pixels; a larger shift would show more of the repeated border than of the object."""
+"""The largest shift in pixels; each pixel adds four views, or eight with the mirror image."""
 
 
 class MeanOverViews(nn.Module):

@@ -41,8 +41,8 @@ def pool_bytes(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU
 def mean_features(embedding: nn.Module, dataset: ClassDataset, engine: Engine = CPU) -> Tensor:
     """The mean of the features of all images of a split, (*features); few of them are in memory at a time."""
     network = folded(embedding)
-    sums = [embed_rows(network, dataset, rows, engine).double().sum(0) for rows in dataset.rows.split(CHUNK)]
-    return (torch.stack(sums).sum(0) / len(dataset.rows)).float()
+    sums = [embed_rows(network, dataset, rows, engine).cpu().double().sum(0) for rows in dataset.rows.split(CHUNK)]
+    return (torch.stack(sums).sum(0) / len(dataset.rows)).float().to(engine.device)
 
 
 def embed_rows(
