@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,9 +59,3 @@ def test_a_number_of_processes_that_does_not_divide_the_episodes_is_refused_befo
     with pytest.raises(InvalidOptionError, match=r"4 passes .*3 processes"):
         shared_run.run_in(tmp_path / "run", engine.Engine(rank=1, world=3))
     assert not (tmp_path / "run").exists()
-
-
-def test_statistics_of_the_whole_step_cannot_be_shared(tmp_path: Path) -> None:
-    whole = replace(shared_run.RECIPE.plan, statistics="step")
-    with pytest.raises(InvalidOptionError, match=r"1 passes .*2 processes"):
-        engine.Engine(rank=0, world=2).share(whole.parts, "passes per update")

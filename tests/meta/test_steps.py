@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,17 +14,7 @@ from handful.meta.checkpoint import read_checkpoint
 from handful.meta.engine import Engine
 from handful.meta.steps import Branch, GradientMean, RunningStatistics, grown, joined
 from tests.meta import shared_run
-
-ROOT = Path(__file__).parents[2]
-
-
-def torchrun(processes: int, folder: Path, kill_at: int, restarts: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    command += ["--standalone", "--max-restarts", str(restarts), "--monitor-interval", "0.1"]
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    command += ["-m", "tests.meta.shared_run", str(folder), str(kill_at)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+from tests.meta.engines import torchrun
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -50,11 +37,11 @@ def test_a_run_killed_with_two_processes_and_resumed_with_four_ends_in_the_bits_
     finally:
         torch.set_num_threads(threads)
     folder = tmp_path / "many"
-    killed = torchrun(2, folder, kill_at=17)
+    killed = torchrun(2, "tests.meta.shared_run", folder, 17)
     assert "SIGKILL" in killed.stderr
     _, facts = read_checkpoint(folder / "last.safetensors")
     assert facts["training"]["episode"] == 15 * shared_run.PER_STEP
-    done = torchrun(4, folder, kill_at=0)
+    done = torchrun(4, "tests.meta.shared_run", folder, 0)
     assert done.returncode == 0, done.stderr[-2000:]
     assert hashes(folder) == hashes(tmp_path / "one")
     assert len((folder / "log.jsonl").read_text().splitlines()) == shared_run.STEPS

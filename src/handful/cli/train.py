@@ -66,7 +66,8 @@ class Train:
     compile: bool = False
     """Compile the embedding with torch.compile, which takes a minute and makes steps faster."""
     reduce: Reduce = "ordered"
-    """How torchrun's processes sum gradients: ordered (same bits with any number of them) or fast (all-reduce)."""
+    """How torchrun's processes sum the gradients of several episodes per step: ordered (same bits with any number of
+    processes) or fast (all-reduce)."""
 
     def run(self) -> int:
         """Train with a progress bar on a terminal, then print the best scores and where the run is."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from handful.embeddings import winograd
+from handful.embeddings.shared_norm import SharedBatchNorm, total
 
 ROWS = 2048
 """Windows per chunk, few enough that everything for a chunk stays in cache."""
@@ -97,8 +98,8 @@ def _normalised(weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, windows: Ten
     """Weights (9 c, k) and bias (k,) with batch norm folded in; in training with the statistics of this batch."""
     running_mean, running_var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     if norm.training:
-        mean, var = _moments(weight, bias, windows)
-        count, momentum = 4 * len(windows), norm.momentum or 0.0
+        mean, var, count = _moments(weight, bias, windows, shared=isinstance(norm, SharedBatchNorm))
+        momentum = norm.momentum or 0.0
         running_mean.lerp_(mean.detach().to(running_mean), momentum)
         running_var.lerp_((var.detach() * count / (count - 1)).to(running_var), momentum)
         norm.get_buffer("num_batches_tracked").add_(1)
@@ -109,21 +110,29 @@ def _normalised(weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, windows: Ten
     return (weight * scale).to(weight), shift.to(bias)
 
 
-def _moments(weight: Tensor, bias: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the convolution's outputs (k,), in float64, from those of the patches in all windows."""
-    middle, c = windows.mean(0), windows.shape[1] // 16
+def _moments(weight: Tensor, bias: Tensor, windows: Tensor, shared: bool) -> tuple[Tensor, Tensor, int]:
+    """Mean and variance of the convolution's outputs (k,), in float64, from those of the patches in all windows.
+
+    The last value is the number of outputs per channel; if `shared`, they are those of all processes.
+    """
+    c, count, middle = windows.shape[1] // 16, len(windows), windows.mean(0)
+    if shared:
+        sums = total(torch.cat([middle.double() * count, torch.tensor([count], dtype=torch.float64)]))
+        count, middle = int(sums[-1]), (sums[:-1] / sums[-1]).to(middle)
     spread = torch.zeros(16 * c, 16 * c, dtype=torch.float64)
     for part in windows.split(ROWS):  # centred first, and summed in float64, to avoid cancellation
         centred = part - middle
         spread += centred.mT @ centred
+    if shared:
+        total(spread)
     positions = torch.arange(16 * c).view(4, 4, c)
     patches = [positions[top : top + 3, left : left + 3].flatten() for top, left in PLACES]
     means = torch.stack([middle.double()[patch] for patch in patches])  # (4, 9 c)
     mean = means.mean(0)
-    within = torch.stack([spread[patch][:, patch] for patch in patches]).mean(0) / len(windows)
+    within = torch.stack([spread[patch][:, patch] for patch in patches]).mean(0) / count
     covariance = within + (means - mean).mT @ (means - mean) / len(patches)
     W = weight.double()
-    return mean @ W + bias.double(), ((covariance @ W) * W).sum(0)
+    return mean @ W + bias.double(), ((covariance @ W) * W).sum(0), 4 * count
 
 
 class _Pooled(Function):

@@ -50,7 +50,7 @@ class Plan:
     """Episodes averaged in one update."""
     statistics: Literal["episode", "step"] = "episode"
     """Batch norm statistics in training: of each episode, as in the paper, or of all episodes of a step together.
-    Several processes can share a step only with the statistics of each episode."""
+    Several processes divide the episodes of a step among them; with `step`, its images."""
     clip: float = 0.0
     """Maximum gradient norm; 0 means no clipping."""
     clip_value: float = 0.0

@@ -91,7 +91,8 @@ class Run:
 
     def __init__(self, folder: Path, recipe: Recipe, benchmark: Benchmark, engine: Engine = CPU) -> None:
         self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
-        engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # raises now instead of later
+        if recipe.plan.parts > 1:
+            engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # raises now instead of later
         if recipe.plan.validate_every and not len(benchmark.val):
             raise NotEnoughClassesError(
                 f"{benchmark.name} has no validation classes. Turn validation off with --validate-every 0, or divide "

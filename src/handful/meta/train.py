@@ -22,6 +22,7 @@ from handful.meta.config import Plan
 from handful.meta.engine import CPU, Engine
 from handful.meta.intervals import accuracy
 from handful.meta.model import FewShotModel
+from handful.meta.sharing import shared_images, sum_gradients
 from handful.meta.state import Scores, TrainingState
 from handful.meta.steps import GradientMean, RunningStatistics
 from handful.solvers import unchecked
@@ -64,21 +65,23 @@ def train(
     begun = time.perf_counter()
     feed = _feed(state, episodes, engine)
     pending: list[Tensor] = []
-    while not state.finished:
-        rate = plan.rate_at(state.episode)
-        pending.append(_update(state, feed, episodes.seed, rate, engine))
-        state.advance()
-        last = state.episode >= plan.episodes
-        due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
-        if not (due or last or len(pending) >= engine.read_every):
-            continue
-        loss, right = torch.stack(pending).mean(0).tolist()
-        pending.clear()
-        if not math.isfinite(loss):
-            raise DivergedError(_diverged(f"The loss became {loss}", state, rate))
-        scores = validate(state.judge(episodes, engine)) if validate is not None and due else None
-        improved = state.note(scores) if scores else ()
-        yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
+    shared = engine.world > 1 and plan.parts == 1
+    with shared_images(state.model.embedding, engine) if shared else nullcontext():
+        while not state.finished:
+            rate = plan.rate_at(state.episode)
+            pending.append(_update(state, feed, episodes.seed, rate, engine))
+            state.advance()
+            last = state.episode >= plan.episodes
+            due = plan.validate_every and (last or state.episode % plan.validate_every == 0)
+            if not (due or last or len(pending) >= engine.read_every):
+                continue
+            loss, right = torch.stack(pending).mean(0).tolist()
+            pending.clear()
+            if not math.isfinite(loss):
+                raise DivergedError(_diverged(f"The loss became {loss}", state, rate))
+            scores = validate(state.judge(episodes, engine)) if validate is not None and due else None
+            improved = state.note(scores) if scores else ()
+            yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ class _Part:
 def _feed(state: TrainingState, episodes: EpisodeSampler, engine: Engine) -> Iterator[_Part]:
     """This process's parts of all future steps, on the engine's device; some are prepared ahead in a thread."""
     plan, pose = state.plan, state.model.learner.pose
-    count, mine = plan.episodes_per_step // plan.parts, engine.share(plan.parts, "episodes per step")
+    count = plan.episodes_per_step // plan.parts
+    # the only pass of a step concerns all processes, which share its images
+    mine = engine.share(plan.parts, "episodes per step") if plan.parts > 1 else range(1)
     first = state.episode
     starts = (step + place * count for step in itertools.count(first, plan.episodes_per_step) for place in mine)
 
@@ -119,6 +124,8 @@ def _update(state: TrainingState, feed: Iterator[_Part], seed: int, rate: float,
     with nullcontext() if engine.read_every == 1 else unchecked():
         if plan.parts == 1:
             seen = _backward(state, next(feed), seed, rate, engine)
+            if engine.world > 1:
+                sum_gradients(state.model.embedding, parameters, engine)
         else:
             seen = _backward_all(state, feed, seed, rate, engine)
     if plan.clip:
