@@ -61,6 +61,13 @@ def test_a_picture_shows_each_row_that_has_a_number_published_or_measured(tiny: 
     assert beside_picture(results(tiny, cell("MAML", variant=""))) is None
 
 
+def test_a_picture_has_no_line_for_a_row_without_any_number(tiny: Benchmark) -> None:
+    neither = replace(cell("MAML"), published=None)
+    picture = beside_picture(results(tiny, cell("R2-D2 (64C)", score(0.63)), neither))
+    assert picture is not None
+    assert b"MAML" not in picture.data
+
+
 def test_curves_are_the_mean_validation_scores_of_each_run(tiny: Benchmark, tmp_path: Path) -> None:
     lines = [
         {"episode": 1},

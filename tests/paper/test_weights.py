@@ -81,7 +81,9 @@ def test_weights_of_a_complete_run_are_kept_and_load(
 def test_a_card_says_that_its_figures_are_of_validation_classes(small: Benchmark, tmp_path: Path) -> None:
     results = made(small, tmp_path)
     results = replace(results, experiment=replace(results.experiment, split="val"))
-    said = keep_weights(results, tmp_path / "results")[1].read_text()
+    weights, card = keep_weights(results, tmp_path / "results")
+    assert card == weights.with_suffix(".validation.md")  # beside the card with test figures, if there is one
+    said = card.read_text()
     assert "| Validation episodes |" in said
     assert "Accuracies are of validation classes, which also chose the checkpoint" in said
 

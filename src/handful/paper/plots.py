@@ -23,7 +23,8 @@ def beside_picture(results: Results) -> Picture | None:
     columns = [column for column in results.experiment.columns if results.filled(column)]
     if not columns:
         return None
-    cells = [[cell for cell in results.cells if cell.column == column] for column in columns]
+    known = [cell for cell in results.cells if cell.scores or cell.published is not None]
+    cells = [[cell for cell in known if cell.column == column] for column in columns]
     canvas, axes = panels(len(columns), height=1.0 + 0.27 * max(map(len, cells)))
     for number, (place, column) in enumerate(zip(axes, columns, strict=True)):
         _beside(place, cells[number], column)

@@ -13,13 +13,15 @@ from handful.paper.results import Cell, Outcome, Results, Score
 FOLDER = "weights"
 MOST_BYTES = 1_500_000
 """Larger files stay with their runs: a 64C network has 0.5 MB, the wide one 10 MB and more."""
+CARDS = {"test": ".md", "val": ".validation.md"}
+"""A run may be in experiments of both kinds, and the weights then have both cards."""
 EPISODES = {"test": "Test episodes", "val": "Validation episodes"}
 UNSEEN = {"test": "classes that training never saw", "val": "validation classes, which also chose the checkpoint"}
 HEAD = ("accuracy, %", "open interval", "episodes")
 
 
 def keep_weights(results: Results, out: Path) -> list[Path]:
-    """Write OUT/weights/NAME.safetensors and NAME.md for every small, tested checkpoint of a complete run."""
+    """Write OUT/weights/NAME.safetensors and a model card for every small, tested checkpoint of a complete run."""
     written: list[Path] = []
     for score, cells in _kept(results):
         manifest, checkpoint = score.manifest, score.measurement.checkpoint
@@ -30,8 +32,9 @@ def keep_weights(results: Results, out: Path) -> list[Path]:
         name = f"{manifest.name.replace('/', '--')}-seed{manifest.recipe.seed}-{checkpoint}"
         path = out / FOLDER / f"{name}.safetensors"
         write_checkpoint(path, weights, facts)
-        write_atomically(path.with_suffix(".md"), _card(score, cells, results, path).encode())
-        written += [path, path.with_suffix(".md")]
+        card = path.with_suffix(CARDS[results.experiment.split])
+        write_atomically(card, _card(score, cells, results, path).encode())
+        written += [path, card]
     return written
 
 
