@@ -75,6 +75,18 @@ def test_its_gradient_is_right() -> None:
     assert torch.autograd.gradcheck(shared, maps(3, 2, 2, 2).requires_grad_())
 
 
+def test_half_precision_maps_keep_statistics_in_single_precision() -> None:
+    theirs, ours = pair(nn.BatchNorm2d(6))
+    given, other = (maps(40, 6, 3, 4).bfloat16().requires_grad_() for _ in range(2))
+    outputs = ours.float()(given), theirs.float()(other)
+    assert outputs[0].dtype == torch.bfloat16
+    for each in outputs:
+        each.backward(maps(40, 6, 3, 4).bfloat16())
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean, rtol=1e-4, atol=1e-5)
+    # bfloat16 has 8 bits, and ours rounds once more where it subtracts what flows through mean and variance
+    torch.testing.assert_close(given.grad, other.grad, rtol=0.02, atol=0.02)
+
+
 def test_a_large_mean_does_not_cancel_the_variance() -> None:
     _, shared = pair(nn.BatchNorm2d(6))
     shared.float()(maps(50, 6, 4, 4).float() + 1e4)

@@ -37,12 +37,12 @@ RECIPE = Recipe(
 )
 
 
-def run_in(folder: Path, engine: Engine) -> Run:
+def run_in(folder: Path, engine: Engine, recipe: Recipe = RECIPE) -> Run:
     """The run of the test, on images so small that its network is done with them at once."""
     table = blobs(classes=8, images=4, size=24)
     names = table.classes
     splits = table.split("train", names[:4]), table.split("val", names[4:6]), table.split("test", names[6:])
-    return Run(folder, RECIPE, Benchmark("blobs", *splits), engine)
+    return Run(folder, recipe, Benchmark("blobs", *splits), engine)
 
 
 def main(folder: Path, kill_at: int) -> None:

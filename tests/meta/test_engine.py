@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handful.errors import InvalidOptionError
 from handful.meta import engine
+from handful.meta.config import Plan
 from tests.meta import shared_run
 
 WORK = """
@@ -59,3 +61,9 @@ def test_a_number_of_processes_that_does_not_divide_the_episodes_is_refused_befo
     with pytest.raises(InvalidOptionError, match=r"4 passes .*3 processes"):
         shared_run.run_in(tmp_path / "run", engine.Engine(rank=1, world=3))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_compiled_embedding_that_would_share_one_episode_is_refused(tmp_path: Path) -> None:
+    recipe = replace(shared_run.RECIPE, plan=Plan(episodes=2))
+    with pytest.raises(InvalidOptionError, match="Leave out --compile"):
+        shared_run.run_in(tmp_path / "run", engine.Engine(rank=0, world=2, compiled=True), recipe)

@@ -78,9 +78,9 @@ def total(values: Tensor) -> Tensor:
 
 def _moments(maps: Tensor) -> tuple[Tensor, Tensor, int]:
     """Mean and variance per channel over all processes, in float64, and the number of values that they cover."""
-    channels = maps.shape[1]
-    mean, var = (each.double() for each in torch.batch_norm_update_stats(maps, None, None, 0.0))
-    count = maps.numel() // channels
+    exact = maps if maps.dtype == torch.float64 else maps.float()
+    mean, var = (each.double() for each in torch.batch_norm_update_stats(exact, None, None, 0.0))
+    count = maps.numel() // maps.shape[1]
     sums = total(torch.cat([mean * count, mean.new_tensor([count])]))
     every = int(sums[-1])
     middle = sums[:-1] / every
@@ -95,7 +95,7 @@ class _Normalised(Function):
     def forward(
         ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, count: int, eps: float
     ) -> Tensor:
-        mean, var = mean.to(maps.dtype), var.to(maps.dtype)
+        mean, var = mean.to(weight.dtype), var.to(weight.dtype)  # not those of the maps, which may be bfloat16
         ctx.save_for_backward(maps, weight, mean, var)
         ctx.count, ctx.eps = count, eps
         return nn.functional.batch_norm(maps, mean, var, weight, bias, eps=eps)
@@ -113,5 +113,5 @@ class _Normalised(Function):
         slope = scale * torch.rsqrt(var + ctx.eps) * sums[0] / ctx.count
         level = scale * sums[1] / ctx.count - slope * mean
         shape = (-1, *[1] * (maps.ndim - 2))
-        found.sub_(level.view(shape)).addcmul_(maps, slope.view(shape), value=-1)
+        found.sub_(level.view(shape)).addcmul_(maps, slope.view(shape).to(maps.dtype), value=-1)
         return found, for_weight, for_bias, None, None, None, None

@@ -93,6 +93,11 @@ class Run:
         self.folder, self.recipe, self.benchmark, self.engine = folder, recipe, benchmark, engine
         if recipe.plan.parts > 1:
             engine.share(recipe.plan.parts, "passes per update (--episodes-per-step)")  # raises now instead of later
+        elif engine.world > 1 and engine.compiled:
+            raise InvalidOptionError(
+                "A compiled embedding cannot share the images of one episode among processes. Leave out --compile, or "
+                "give each process an episode with --episodes-per-step."
+            )
         if recipe.plan.validate_every and not len(benchmark.val):
             raise NotEnoughClassesError(
                 f"{benchmark.name} has no validation classes. Turn validation off with --validate-every 0, or divide "
