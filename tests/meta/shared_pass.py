@@ -14,6 +14,7 @@ from handful.episodes import EpisodeSampler, RandomShots
 from handful.learners import R2D2
 from handful.meta.config import Plan
 from handful.meta.engine import Engine, prepare
+from handful.meta.manifest import machine
 from handful.meta.model import FewShotModel
 from handful.meta.state import TrainingState
 from handful.meta.train import seeded, train
@@ -56,6 +57,7 @@ def main(folder: Path) -> None:
     """Train in double and single precision, and let every process save what it has."""
     engine = prepare("cpu", threads=1)
     tensors = trained(engine, torch.float64) | trained(engine, torch.float32)
+    tensors["processes"] = torch.tensor(machine()["processes"])
     save_file(tensors, folder / f"{engine.rank}.safetensors")
 
 

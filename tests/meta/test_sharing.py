@@ -33,6 +33,7 @@ def test_processes_that_share_the_images_of_an_episode_train_as_one_does(process
     done = torchrun(processes, "tests.meta.shared_pass", tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     first, *others = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(processes)]
+    assert int(first["processes"]) == processes  # as the manifest of a run records it
     for other in others:
         assert first.keys() == other.keys()
         assert all(torch.equal(first[name], other[name]) for name in first)

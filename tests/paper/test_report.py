@@ -78,9 +78,17 @@ def test_runs_are_listed_once_with_their_time(tiny: Benchmark) -> None:
     lines = run_lines(results(tiny, cell("MAML", one), cell("Proto net", one)))
     assert len(lines.rows) == 1
     assert lines.rows[0][:4] == ("a/b/c", "0", "100 of 100", "1.0")
+    assert lines.rows[0][-1] == "abacus x 1"
     named = replace(one, manifest=replace(one.manifest, name="d/e/f"))
     shared = run_lines(results(tiny, cell("MAML", one), cell("Proto net", named)))
     assert [row[0] for row in shared.rows] == ["a/b/c = d/e/f"]
+
+
+def test_a_run_of_several_processes_says_so(tiny: Benchmark) -> None:
+    one = score(0.5)
+    machine = {**one.manifest.sessions[0].machine, "processes": 2}
+    many = replace(one, manifest=replace(one.manifest, sessions=(replace(one.manifest.sessions[0], machine=machine),)))
+    assert run_lines(results(tiny, cell("MAML", many))).rows[0][-1] == "abacus x 2 processes x 1"
 
 
 def test_pairs_of_rows_without_published_numbers_have_no_order(tiny: Benchmark) -> None:

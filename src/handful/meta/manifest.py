@@ -114,11 +114,14 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """A description of this machine: processor, cores, threads, system."""
+    """A description of this machine: processor, cores, processes and threads of each, system."""
+    group = torch.distributed
+    shared = group.is_available() and group.is_initialized()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
+        "processes": group.get_world_size() if shared else 1,
         "threads": torch.get_num_threads(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.machine()}",

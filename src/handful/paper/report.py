@@ -290,8 +290,15 @@ def _run_line(manifests: list[Manifest]) -> tuple[str, ...]:
         f"{manifest.episodes:,} of {manifest.planned:,}",
         minutes_of(manifest),
         f"{manifest.data} {manifest.content[:12]}",
-        f"{machine['processor']} x {machine['threads']}" if machine else NONE,
+        _processors(machine) if machine else NONE,
     )
+
+
+def _processors(machine: Mapping[str, str | int]) -> str:
+    """The processor and the number of threads; older records do not have the number of processes."""
+    processes = machine.get("processes", 1)
+    every = f"{processes} processes x " if processes != 1 else ""
+    return f"{machine['processor']} x {every}{machine['threads']}"
 
 
 def minutes_of(manifest: Manifest) -> str:
