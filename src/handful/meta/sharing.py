@@ -7,7 +7,7 @@ rounding and other dropout masks. The learner works on all features in every pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -25,9 +25,9 @@ def shared_images(network: nn.Module, engine: Engine) -> Iterator[None]:
     parts = _Parts(engine)
     hooks = [network.register_forward_pre_hook(parts.take), network.register_forward_hook(parts.give)]
     try:
-        with shared_norms(network):
-            yield
+        yield
     finally:
+        parts.norms.close()
         for hook in hooks:
             hook.remove()
 
@@ -48,6 +48,8 @@ class _Parts:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.count = 0
+        self.norms = ExitStack()
+        """Restores the norms after a pass, so that those of a whole batch are not shared."""
 
     def take(self, network: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
         """Before the network: this process's part of the images."""
@@ -57,6 +59,7 @@ class _Parts:
         if len(images) < world:
             raise InvalidOptionError(f"{len(images)} images cannot be divided among {world} processes. Start fewer.")
         self.count = len(images)
+        self.norms.enter_context(shared_norms(network))
         torch.manual_seed(torch.initial_seed() + self.engine.rank)  # dropout masks that differ between the parts
         return (images[_part(self.count, self.engine, self.engine.rank)],)
 
@@ -64,6 +67,7 @@ class _Parts:
         """After the network: the features of all images."""
         if not network.training:
             return None
+        self.norms.close()
         torch.manual_seed(torch.initial_seed() - self.engine.rank)
         gathered: Tensor = _Gathered.apply(features, self.count, self.engine)  # type: ignore[no-untyped-call]
         return gathered
