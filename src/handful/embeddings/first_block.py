@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from handful.embeddings import winograd
-from handful.embeddings.shared_norm import SharedBatchNorm, total
+from handful.embeddings.shared_norm import SharedBatchNorm, note_statistics, total
 
 ROWS = 2048
 """Windows per chunk, few enough that everything for a chunk stays in cache."""
@@ -96,15 +96,11 @@ def _placed(weight: Tensor, place: tuple[int, int], c: int) -> Tensor:
 
 def _normalised(weight: Tensor, bias: Tensor, norm: nn.BatchNorm2d, windows: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (9 c, k) and bias (k,) with batch norm folded in; in training with the statistics of this batch."""
-    running_mean, running_var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     if norm.training:
         mean, var, count = _moments(weight, bias, windows, shared=isinstance(norm, SharedBatchNorm))
-        momentum = norm.momentum or 0.0
-        running_mean.lerp_(mean.detach().to(running_mean), momentum)
-        running_var.lerp_((var.detach() * count / (count - 1)).to(running_var), momentum)
-        norm.get_buffer("num_batches_tracked").add_(1)
+        note_statistics(norm, mean.detach(), var.detach(), count)
     else:
-        mean, var = running_mean.double(), running_var.double()
+        mean, var = (norm.get_buffer(f"running_{name}").double() for name in ("mean", "var"))
     scale = norm.weight.double() * torch.rsqrt(var + norm.eps)
     shift = norm.bias.double() + scale * (bias.double() - mean)
     return (weight * scale).to(weight), shift.to(bias)

@@ -35,20 +35,21 @@ class SharedBatchNorm(nn.BatchNorm2d):
                 input, *known, self.weight, self.bias, training=self.running_mean is None, eps=self.eps
             )
         mean, var, count = _moments(input.detach())
-        self._note(mean, var, count)
+        note_statistics(self, mean, var, count)
         weight = input.new_ones(self.num_features) if self.weight is None else self.weight
         bias = torch.zeros_like(weight) if self.bias is None else self.bias
         result: Tensor = _Normalised.apply(input, weight, bias, mean, var, count, self.eps)  # type: ignore[no-untyped-call]
         return result
 
-    def _note(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """Update the running statistics by those of `count` values per channel."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked.add_(1)
-        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean), share)
-        self.running_var.lerp_((var * count / (count - 1)).to(self.running_var), share)
+
+def note_statistics(norm: _BatchNorm, mean: Tensor, var: Tensor, count: int) -> None:
+    """Update the running statistics of a batch norm, if it keeps any, by those of `count` values per channel."""
+    if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
+        return
+    norm.num_batches_tracked.add_(1)
+    share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+    norm.running_mean.lerp_(mean.to(norm.running_mean), share)
+    norm.running_var.lerp_((var * count / (count - 1)).to(norm.running_var), share)
 
 
 @contextmanager

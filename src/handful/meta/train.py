@@ -147,9 +147,8 @@ def _backward_all(state: TrainingState, feed: Iterator[_Part], seed: int, rate: 
         statistics.begin()
         try:
             seen = _backward(state, part, seed, rate, engine)
-        except (
-            DivergedError
-        ) as error:  # the other processes see it in the loss, so that none of them waits for this one
+        except DivergedError as error:
+            # the other processes see it in the loss, so that none of them waits for this one
             failure, seen = error, torch.full((2,), math.nan, dtype=torch.float64, device=engine.device)
         gradients.take()
         records.append(torch.cat([seen, *statistics.left(seen.dtype)]))
