@@ -14,7 +14,7 @@ from torch import nn
 from handful.data.table import Benchmark
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.errors import CheckpointError, DivergedError, InvalidOptionError
+from handful.errors import CheckpointError, DivergedError, InvalidOptionError, ShapeError
 from handful.learners import R2D2, Predictor, ProtoNet
 from handful.meta.config import Plan, Recipe
 from handful.meta.engine import Engine
@@ -148,6 +148,12 @@ def test_the_second_loss_is_the_cross_entropy_of_all_images_among_all_training_c
 def test_a_second_loss_without_a_classifier_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match=r"classify = 0\.5"):
         TrainingState(fresh(), Plan(classify=0.5))
+
+
+def test_a_classifier_with_too_few_classes_is_refused(tiny: Benchmark) -> None:
+    state = TrainingState(fresh(), Plan(classify=0.5, validate_every=0), nn.Linear(256, 2))
+    with pytest.raises(ShapeError, match=r"class number \d+ of its split, but the number of classes is 2\."):
+        next(train(state.model, sampler(tiny), state=state))
 
 
 def test_training_leaves_the_callers_random_state_alone(tiny: Benchmark) -> None:
