@@ -30,7 +30,6 @@ from handful.classifier.examples import (
     rows_of_digest,
     rows_of_image,
     rows_of_label,
-    uniform_labels,
 )
 from handful.classifier.features import Embedded, embed
 from handful.classifier.file import read_file, write_file
@@ -44,6 +43,7 @@ from handful.classifier.inputs import (
     labelled_pictures,
     pictures,
 )
+from handful.classifier.labels import uniform_labels
 from handful.classifier.onnx import export
 from handful.classifier.prior import prior_from
 from handful.classifier.selection import probabilities, rejection_threshold

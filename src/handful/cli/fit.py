@@ -156,8 +156,8 @@ class Add:
 
     def _update(self) -> int:
         from handful.classifier import FewShotClassifier
-        from handful.classifier.examples import label_from
         from handful.classifier.inputs import count_of, labelled_pictures, listed_pictures
+        from handful.classifier.labels import label_from
 
         clf = FewShotClassifier.load(self.classifier)
         pictured = clf.has_thumbnails_

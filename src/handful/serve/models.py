@@ -20,8 +20,8 @@ from handful._io import locked
 from handful.classifier import FewShotClassifier
 from handful.classifier.answers import Answer, Estimate
 from handful.classifier.embedder import Embedder, unit_rows
-from handful.classifier.examples import label_from
 from handful.classifier.inputs import Matrix, Picture
+from handful.classifier.labels import label_from
 from handful.errors import InvalidOptionError, NotFiniteError, ShapeError
 from handful.serve.decode import pixels_for
 from handful.serve.guard import Limits
