@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from handful._io import write_atomically
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 from tests.serve.browser import chromium, large_project, serving
 
 CLASSES, SHOTS = 50, 20

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from handful.classifier.embedder import choose_embedder
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 
 CHROMIUM = Path(os.environ.get("HANDFUL_CHROMIUM", "/usr/bin/chromium"))
 FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

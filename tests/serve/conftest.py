@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from handful.serve.studio import ACTIONS, Studio, file_name
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 from tests.serve.browser import drawing
 
 

@@ -10,7 +10,8 @@ import pytest
 from handful.errors import InvalidOptionError
 from handful.serve import studio_changes as changes
 from handful.serve.studio_changes import Step
-from handful.serve.studio_store import Project, Shelf
+from handful.serve.studio_shelf import Shelf
+from handful.serve.studio_store import Project
 
 
 @pytest.fixture

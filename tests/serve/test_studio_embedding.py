@@ -11,7 +11,7 @@ from handful.errors import InvalidOptionError
 from handful.serve import studio_embedding
 from handful.serve.studio_embedding import Embeddings
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 from tests.serve.sessions import settled, taught, until
 
 

@@ -10,7 +10,7 @@ import pytest
 from handful.errors import InvalidOptionError
 from handful.serve.studio_import import open_source, take_over
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 from tests.serve.browser import KINDS, drawing
 from tests.serve.sessions import settled, until
 

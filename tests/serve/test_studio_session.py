@@ -14,7 +14,7 @@ from handful._io import digest
 from handful.serve import studio_changes as changes
 from handful.serve import studio_embedding
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf
+from handful.serve.studio_shelf import Shelf
 from tests.serve.browser import KINDS, drawing
 from tests.serve.sessions import PATIENCE, numbers, settled, taught, until
 

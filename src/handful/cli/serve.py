@@ -16,7 +16,7 @@ from handful.cli.machine import prepare
 from handful.errors import DataError, InvalidOptionError
 
 if TYPE_CHECKING:
-    from handful.serve.studio_store import Shelf
+    from handful.serve.studio_shelf import Shelf
 
 
 TOKEN = "HANDFUL_TOKEN"
@@ -96,7 +96,7 @@ class Studio:
         require_packages("studio")
         from handful.serve.launch import address_of, listening, run
         from handful.serve.studio import Studio as Application
-        from handful.serve.studio_store import Shelf
+        from handful.serve.studio_shelf import Shelf
 
         prepare("cpu", self.threads)
         shelf = Shelf(self.projects or default_projects())

@@ -27,7 +27,8 @@ from handful.serve.decode import checked, large_picture
 from handful.serve.guard import Access, Guard, Limits
 from handful.serve.studio_import import take_over
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf, class_name, file_name
+from handful.serve.studio_shelf import Shelf
+from handful.serve.studio_store import class_name, file_name
 
 STATIC = Path(__file__).parent / "static"
 PAGE_POLICY = (

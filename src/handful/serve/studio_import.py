@@ -14,7 +14,8 @@ from handful.serve.decode import blank_picture
 from handful.serve.studio_changes import Step
 from handful.serve.studio_embedding import OPENED
 from handful.serve.studio_session import Session
-from handful.serve.studio_store import Shelf, class_name
+from handful.serve.studio_shelf import Shelf
+from handful.serve.studio_store import class_name
 
 
 def open_source(shelf: Shelf, source: Path) -> str:
