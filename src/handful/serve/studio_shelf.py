@@ -42,7 +42,7 @@ class Shelf:
     def list(self) -> list[Summary]:
         """The projects, last changed first; other folders are skipped."""
         found = [self._summary(file) for file in self.root.glob(f"*/{FILE}") if _IDENTITY.fullmatch(file.parent.name)]
-        return sorted((each for each in found if each is not None), key=lambda each: -each.changed)
+        return sorted(found, key=lambda each: -each.changed)
 
     def create(self, name: str, facts: Mapping[str, Any] | None = None) -> str:
         """Create an empty project, with some more facts about it."""
@@ -67,7 +67,7 @@ class Shelf:
             raise DataError(f"There is no project {identity[:20]!r}.")
         return folder
 
-    def _summary(self, file: Path) -> Summary | None:
+    def _summary(self, file: Path) -> Summary:
         try:
             connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
             try:
