@@ -8,6 +8,7 @@ from torch import nn
 
 from handful.embeddings import conv4
 from handful.embeddings.conv4 import Norm
+from handful.embeddings.dropout import Dropout
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 from handful.meta.features import folded
@@ -25,7 +26,7 @@ def test_blocks_are_convolution_norm_pool_leaky_relu_then_dropout() -> None:
     net = conv4("64C", 3, dropout=0.4)
     kinds = [[type(layer) for layer in block] for block in net.blocks]
     plain = [Conv3x3, nn.BatchNorm2d, nn.MaxPool2d, nn.LeakyReLU]
-    assert kinds == [plain, plain, [*plain, nn.Dropout], [*plain, nn.Dropout]]
+    assert kinds == [plain, plain, [*plain, Dropout], [*plain, Dropout]]
     assert [block[2].stride for block in net.blocks] == [2, 2, 2, 1]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from handful.embeddings.dropout import Dropout
 from handful.embeddings.plain import Plain, PlainName, plain
 from handful.errors import InvalidOptionError, ShapeError
 
@@ -44,7 +45,7 @@ def test_gradients_are_those_of_the_original_order() -> None:
 def test_norm_and_dropout_are_as_asked() -> None:
     grouped = plain("plain-64C", 1, norm="group", dropout=0.1)
     assert [type(block[1]) for block in grouped.blocks] == [nn.GroupNorm] * 4
-    assert [type(block[-1]) for block in grouped.blocks] == [nn.ReLU, nn.ReLU, nn.Dropout, nn.Dropout]
+    assert [type(block[-1]) for block in grouped.blocks] == [nn.ReLU, nn.ReLU, Dropout, Dropout]
 
 
 def test_mamls_networks_have_as_many_learnt_numbers_as_the_originals() -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.dropout import Dropout
 from handful.embeddings.first_block import FirstBlock
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
@@ -122,7 +123,7 @@ def _block(fan_in: int, fan_out: int, norm: Norm, stride: int, dropout: float) -
         nn.MaxPool2d(2, stride=stride),
         nn.LeakyReLU(LEAK),
     ]
-    return nn.Sequential(*layers, nn.Dropout(dropout)) if dropout else nn.Sequential(*layers)
+    return nn.Sequential(*layers, Dropout(dropout)) if dropout else nn.Sequential(*layers)
 
 
 def _unpooled(block: nn.Module) -> nn.Sequential:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from handful.embeddings.conv4 import NORMS, Norm
+from handful.embeddings.dropout import Dropout
 from handful.embeddings.first_block import FirstBlock
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
@@ -103,4 +104,4 @@ def _block(fan_in: int, fan_out: int, norm: nn.Module, strided: bool, dropout: f
     layers: list[nn.Module] = [Conv3x3(fan_in, fan_out), norm, nn.MaxPool2d(2), nn.ReLU()]
     if strided:
         layers = [_SamePad(), nn.Conv2d(fan_in, fan_out, 3, stride=2), norm, nn.ReLU()]
-    return nn.Sequential(*layers, nn.Dropout(dropout)) if dropout else nn.Sequential(*layers)
+    return nn.Sequential(*layers, Dropout(dropout)) if dropout else nn.Sequential(*layers)

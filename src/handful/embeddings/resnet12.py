@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from handful.embeddings.dropout import Dropout
 from handful.embeddings.winograd import Conv3x3
 from handful.errors import InvalidOptionError, ShapeError
 
@@ -78,8 +79,8 @@ class ResNet12(nn.Module):
             raise InvalidOptionError(f"dropout is a probability in [0, 1), but got {dropout}.")
         first, second, third, fourth = widths
         self.blocks = nn.Sequential(
-            _Block(channels, first, nn.Dropout(dropout)),
-            _Block(first, second, nn.Dropout(dropout)),
+            _Block(channels, first, Dropout(dropout)),
+            _Block(first, second, Dropout(dropout)),
             _Block(second, third, DropBlock(dropout, block_size)),
             _Block(third, fourth, DropBlock(dropout, block_size)),
         )

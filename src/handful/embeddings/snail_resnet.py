@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from handful.embeddings.dropout import Dropout
 from handful.errors import InvalidOptionError, ShapeError
 
 WIDTHS = (64, 96, 128, 256)
@@ -37,7 +38,7 @@ class SNAILResNet(nn.Module):
             _Residual(third, fourth, dropout),
         )
         self.widen = nn.Conv2d(fourth, BEFORE_LAST, 1, bias=False)
-        self.project = nn.Sequential(nn.ReLU(), nn.Dropout(dropout), nn.Linear(BEFORE_LAST, FEATURES, bias=False))
+        self.project = nn.Sequential(nn.ReLU(), Dropout(dropout), nn.Linear(BEFORE_LAST, FEATURES, bias=False))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, height, width) in [0, 1] -> features (n, 384)."""
@@ -99,7 +100,7 @@ class _Residual(nn.Module):
             ]
         self.body = nn.Sequential(*layers)
         self.shortcut = nn.Conv2d(fan_in, fan_out, 1, bias=False)
-        self.end = nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), nn.Dropout(dropout))
+        self.end = nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), Dropout(dropout))
 
     def forward(self, maps: Tensor) -> Tensor:
         """(n, fan_in, h, w) -> (n, fan_out, ceil(h / 2), ceil(w / 2))."""
