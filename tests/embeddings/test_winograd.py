@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from handful.embeddings import conv4
 from handful.embeddings import winograd as module
-from handful.embeddings.winograd import Conv3x3, faster_tile, winograd_conv2d
+from handful.embeddings.winograd import ALIKE, SLOW_PRODUCTS, Conv3x3, faster_tile, winograd_conv2d
 from handful.meta.features import folded
 
 TOLERANCE = 4e-5
@@ -28,8 +28,9 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 
 def uses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The tile sizes of all calls of the fast path from now on."""
+    """The tile sizes of all calls of the fast path from now on, on a machine where wide layers take it."""
     seen: list[int] = []
+    monkeypatch.setattr(module, "this_machine", lambda: ALIKE)
 
     def watched(images: Tensor, weight: Tensor, bias: Tensor | None = None, tile: int = 4) -> Tensor:
         seen.append(tile)
@@ -129,6 +130,35 @@ def test_wide_layers_take_tiles_and_layers_of_few_channels_or_tiles_do_not() -> 
     assert faster_tile(32, 384, 512, 4, 4, training=False) is None
     assert faster_tile(240, 64, 64, 42, 42, training=True) == 6
     assert faster_tile(240, 64, 64, 16, 16, training=True) == 4
+
+
+def test_few_layers_take_tiles_where_only_convolutions_use_avx512() -> None:
+    for training in (True, False):
+        for side in (4, 8, 10, 16, 21, 42):
+            assert faster_tile(240, 64, 64, side, side, training, SLOW_PRODUCTS) is None
+    assert faster_tile(240, 192, 384, 8, 8, training=True, costs=SLOW_PRODUCTS) == 4
+    assert faster_tile(240, 384, 512, 4, 4, training=True, costs=SLOW_PRODUCTS) == 4
+    assert faster_tile(240, 192, 384, 8, 8, training=False, costs=SLOW_PRODUCTS) is None
+
+
+@pytest.mark.parametrize(
+    ("capability", "processor", "preloaded", "slow"),
+    [
+        ("AVX512", "vendor_id : AuthenticAMD", False, True),
+        ("AVX512", "AMD64 Family 26 Model 2 Stepping 1, AuthenticAMD", False, True),
+        ("AVX512", "vendor_id : AuthenticAMD", True, False),
+        ("AVX512", "vendor_id : GenuineIntel", False, False),
+        ("AVX2", "vendor_id : AuthenticAMD", False, False),
+    ],
+)
+def test_products_are_slow_on_amd_processors_with_avx512(
+    monkeypatch: pytest.MonkeyPatch, capability: str, processor: str, preloaded: bool, slow: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(module, "_processor", lambda: processor)
+    monkeypatch.setattr(module, "_is_preloaded", lambda: preloaded)
+    assert module.this_machine.__wrapped__() is (SLOW_PRODUCTS if slow else ALIKE)
 
 
 def test_the_layer_takes_tiles_in_training_and_in_inference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,12 @@ quarter of the multiplications of a plain convolution, with m = 6 even fewer.
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,11 +26,24 @@ ROWS = 256
 """Tiles per chunk: few enough that a chunk stays in cache, enough for fast matrix products."""
 FEWEST, FEWEST_IN_TRAINING = 64, 16
 """With fewer tiles than this, transforming the weights costs more than the tiles save."""
-PLAIN, PRODUCT, TRANSFORM, WEIGHT = 1 / 80, 1 / 65, 1.6, 1.0
-"""Nanoseconds per operation of a plain convolution and of a matrix product, and per transformed entry of a map and of a
-weight, measured on an AMD EPYC core."""
 TRAINING_GAIN, INFERENCE_GAIN = 1.05, 1.22
 """The estimated gains above which tiles were faster in practice; the estimate is too optimistic for inference."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds per operation of a plain convolution and of a matrix product, and per transformed entry."""
+
+    plain: float
+    product: float
+    map_entry: float
+    weight_entry: float = 1.0
+
+
+ALIKE = Costs(1 / 80, 1 / 65, 1.6)
+"""Both libraries use the same instructions; measured on an AMD EPYC core with AVX2."""
+SLOW_PRODUCTS = Costs(1 / 230, 1 / 98, 1.1)
+"""Only convolutions use AVX-512; measured on an AMD EPYC core of family 26 (Zen 5)."""
 
 
 class Conv3x3(nn.Conv2d):
@@ -57,22 +73,48 @@ def winograd_conv2d(images: Tensor, weight: Tensor, bias: Tensor | None = None, 
     return result
 
 
-def faster_tile(count: int, fan_in: int, fan_out: int, height: int, width: int, training: bool) -> int | None:
+def faster_tile(
+    count: int, fan_in: int, fan_out: int, height: int, width: int, training: bool, costs: Costs = ALIKE
+) -> int | None:
     """The tile size that is expected to beat a plain convolution of `count` maps, or None if none does."""
     tile = min(TILES, key=lambda m: (_tiles(m, height) * _tiles(m, width) * (m + 2) ** 2, m))
     per_map = _tiles(tile, height) * _tiles(tile, width)
     if count * per_map < (FEWEST_IN_TRAINING if training else FEWEST):
         return None
-    plain = count * height * width * 18 * fan_in * fan_out * PLAIN
-    each = 2 * fan_in * fan_out * PRODUCT + TRANSFORM * (fan_in + fan_out)
-    ours = (tile + 2) ** 2 * (count * per_map * each + WEIGHT * fan_in * fan_out)
+    plain = count * height * width * 18 * fan_in * fan_out * costs.plain
+    each = 2 * fan_in * fan_out * costs.product + costs.map_entry * (fan_in + fan_out)
+    ours = (tile + 2) ** 2 * (count * per_map * each + costs.weight_entry * fan_in * fan_out)
     return tile if plain >= (TRAINING_GAIN if training else INFERENCE_GAIN) * ours else None
 
 
 def _chosen_tile(images: Tensor, weight: Tensor) -> int | None:
     count, fan_in, height, width = images.shape
     training = torch.is_grad_enabled() and (images.requires_grad or weight.requires_grad)
-    return faster_tile(count, fan_in, weight.shape[0], height, width, training)
+    return faster_tile(count, fan_in, weight.shape[0], height, width, training, this_machine())
+
+
+@cache
+def this_machine() -> Costs:
+    """The costs on this processor.
+
+    PyTorch multiplies matrices with MKL, which uses AVX-512 only on Intel's processors, and convolves with oneDNN,
+    which uses it wherever there is AVX-512. A preloaded library can make MKL use it too (docs/scale.md).
+    """
+    avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    slow = avx512 and torch.backends.mkl.is_available() and "AuthenticAMD" in _processor() and not _is_preloaded()
+    return SLOW_PRODUCTS if slow else ALIKE
+
+
+def _processor() -> str:
+    """Text that names the maker of the processor."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+
+
+def _is_preloaded() -> bool:
+    return platform.system() == "Linux" and hasattr(ctypes.CDLL(None), "mkl_serv_intel_cpu_true")
 
 
 def fast_path(images: Tensor, weight: Tensor) -> bool:
