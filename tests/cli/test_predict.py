@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -156,6 +157,52 @@ def test_images_are_sorted_into_folders(handful: Handful, file: Path, new: Path,
     handful("predict", file, new, "--move-to", tmp_path / "moved")
     assert not list(new.rglob("*.png"))
     assert len(list((tmp_path / "moved").rglob("*.png"))) == 3
+
+
+def test_sorting_again_moves_only_what_has_another_label(
+    handful: Handful, file: Path, new: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = new / "sorted"
+    handful("predict", file, new, new / "circle", "--move-to", target)  # some images are named twice
+    first = sorted(path for path in new.rglob("*") if path.is_file())
+    assert [path.parent for path in first] == [target / "circle", target / "circle", target / "cross"]
+    handful("predict", file, new, "--move-to", target)
+    assert sorted(path for path in new.rglob("*") if path.is_file()) == first
+    handful("predict", file, target / "cross", "--move-to", target, "--min-confidence", "1")
+    assert [path.name for path in (target / "unsure").iterdir()] == ["60.png"]
+
+
+@pytest.mark.parametrize("option", ["--move-to", "--copy-to"])
+def test_an_image_that_cannot_be_copied_stays_and_leaves_nothing_behind(
+    handful: Handful, file: Path, new: Path, tmp_path: Path, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def another_disk(path: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    before = {path: path.read_bytes() for path in new.rglob("*.png")}
+    monkeypatch.setattr(predicting.shutil, "copy2", full)
+    monkeypatch.setattr(Path, "replace", another_disk)
+    with pytest.raises(DataError, match="No space left"):
+        handful("predict", file, new, option, tmp_path / "sorted")
+    assert {path: path.read_bytes() for path in new.rglob("*.png")} == before
+    assert not [path for path in (tmp_path / "sorted").rglob("*") if path.is_file()]
+
+
+def test_a_moved_image_keeps_its_content_and_mode_on_another_disk(
+    handful: Handful, file: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (image,) = (new / "cross").iterdir()
+    image.chmod(0o640)
+    content = image.read_bytes()
+    monkeypatch.setattr(predicting, "_renamed", lambda path, target: False)
+    handful("predict", file, image, "--move-to", tmp_path / "sorted")
+    (moved,) = (path for path in (tmp_path / "sorted").rglob("*") if path.is_file())
+    assert (moved.read_bytes(), moved.stat().st_mode & 0o777) == (content, 0o640)
+    assert not image.exists()
 
 
 @pytest.mark.parametrize("label", ["../../outside", "/etc", "..", "a\0b", "\u4e2d" * 200, "\udcff" * 300])

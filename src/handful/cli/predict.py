@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
 import shutil
+import stat
 import sys
 import time
 from collections import Counter
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tyro.conf import Positional
 
+from handful._io import replacing
 from handful.cli.distributed import require_together
 from handful.cli.machine import note, prepare
 from handful.errors import DataError, InvalidOptionError
@@ -144,6 +147,7 @@ class _Session:
     clf: FewShotClassifier
     counts: Counter[str] = field(default_factory=Counter)
     failed: int = 0
+    moved: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
 
     def label(self, paths: list[str]) -> None:
@@ -214,19 +218,18 @@ class _Session:
         writer.writerow(cells)
 
     def _file(self, path: str, label: str) -> None:
-        root = self.options.move_to or self.options.copy_to
-        if root is None:
+        root, moves = self.options.move_to or self.options.copy_to, self.options.move_to is not None
+        if root is None or path in self.moved:
             return
         try:
             folder = root / _folder_name(label)
             folder.mkdir(parents=True, exist_ok=True)
-            target = _free(folder / Path(path).name)
-            if self.options.move_to is not None:
-                shutil.move(path, target)
-            else:
-                shutil.copy2(path, target)
+            if Path(path).parent.resolve() != folder.resolve():  # otherwise it was sorted before
+                _put(Path(path), folder / Path(path).name, moves)
         except OSError as error:
             raise DataError(f"Cannot put {path} into {root}: {error.strerror or error}.") from error
+        if moves:
+            self.moved.add(path)
 
     def summarise(self) -> None:
         """Print to standard error how many images got each label, if there were at least two images."""
@@ -322,10 +325,42 @@ def _folder_name(label: str) -> str:
     return os.fsdecode(os.fsencode(name.lstrip("."))[:200]).strip() or "-"  # file systems count bytes
 
 
-def _free(path: Path) -> Path:
-    """This path, or one with a number if it exists."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.stem} ({number}){path.suffix}")
-    return free
+def _put(path: Path, target: Path, moves: bool) -> None:
+    """Copy or move a file to `target`, or to a numbered name if that is taken; no name ever holds half a file."""
+    target = _reserved(target, path.stat().st_mode)
+    try:
+        if moves and _renamed(path, target):
+            return
+        with replacing(target) as temporary:
+            shutil.copy2(path, temporary)
+    except BaseException:
+        if path.exists():  # otherwise it was moved, and the interruption came after that
+            target.unlink()
+        raise
+    if moves:
+        path.unlink()
+
+
+def _reserved(target: Path, mode: int) -> Path:
+    """An empty file of this name, or of the first free one with a number, which no other process can take."""
+    number, free = 1, target
+    while True:
+        try:
+            os.close(os.open(free, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            number += 1
+            free = target.with_name(f"{target.stem} ({number}){target.suffix}")
+        else:
+            free.chmod(stat.S_IMODE(mode))
+            return free
+
+
+def _renamed(path: Path, target: Path) -> bool:
+    """Whether the file could be renamed, which is impossible between two disks."""
+    try:
+        path.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
