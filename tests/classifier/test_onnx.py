@@ -79,6 +79,21 @@ class TestWithRuntime:
         assert json.loads(facts["preprocessing"])["height"] == 28
         assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "shapes"]
 
+    def test_tokens_of_a_transformer_are_averaged(self, tmp_path: Path) -> None:
+        class Tokens(nn.Module):
+            def forward(self, images: Tensor) -> Tensor:
+                return images.flatten(2).transpose(1, 2).unflatten(1, (16, -1)).flatten(2)  # (n, 16 tokens, e)
+
+        folder = write_folder(tmp_path / "shapes", dict.fromkeys(SHAPES, 3))
+        clf = FewShotClassifier(ImageEmbedding(Tokens(), size=16), cache=False).fit(folder)
+        clf.export_onnx(tmp_path / "a.onnx")
+        assert clf.embedder_ is not None
+        decoding = clf.embedder_.parts[0].preprocessing.decoding
+        queries = [drawing(shape, 21) for shape in SHAPES]
+        pixels = np.stack([pixels_of(each, each.read(), decoding) for each in pictures(queries)])
+        found, _ = self.probabilities(tmp_path / "a.onnx", pixels.transpose(0, 3, 1, 2) / 255)
+        np.testing.assert_allclose(found, clf.predict_proba(queries), atol=1e-4)
+
     def test_a_graph_that_disagrees_is_not_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y, _, _ = task([3, 6, 4])
         clf = FewShotClassifier().fit(X, y)

@@ -103,10 +103,7 @@ class Embedder:
         with torch.no_grad():
             images = self.preprocessing.tensor(pixels).contiguous(memory_format=torch.channels_last)
             features = torch.as_tensor(self.network(images.to(self.device))).cpu()
-        if features.ndim == 4:
-            features = features.mean((-2, -1))
-        if features.ndim == 3:  # tokens of a transformer
-            features = features.mean(1)
+        features = pooled(features)
         if features.ndim != 2 or len(features) != len(pixels):
             raise ShapeError(
                 f"The embedding returned features of shape {tuple(features.shape)} for {len(pixels)} images; "
@@ -136,6 +133,13 @@ class Joined:
 
 
 AnyEmbedder = Embedder | Joined
+
+
+def pooled(features: Tensor) -> Tensor:
+    """Feature maps (n, e, h, w), or the tokens (n, t, e) of a transformer, averaged to (n, e)."""
+    if features.ndim == 4:
+        return features.mean((-2, -1))
+    return features.mean(1) if features.ndim == 3 else features
 
 
 def unit_rows(features: Matrix) -> Matrix:

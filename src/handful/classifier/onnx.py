@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import warnings
+from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from handful.classifier.embedder import AnyEmbedder, Embedder, torch_network
+from handful._io import replacing
+from handful.classifier.embedder import AnyEmbedder, Embedder, pooled, torch_network
 from handful.classifier.examples import State
 from handful.embeddings.preprocessing import Preprocessing
 from handful.errors import DataError, HandfulError, InvalidOptionError
@@ -46,8 +47,7 @@ class Graph(nn.Module):
             columns = []
             for prepare, network, images in zip(self.prepare, self.networks, inputs, strict=True):
                 column = network(prepare(images))
-                column = column.mean((-2, -1)) if column.ndim == 4 else column
-                columns.append(nn.functional.normalize(column, dim=1))
+                columns.append(nn.functional.normalize(pooled(column), dim=1))
             features = nn.functional.normalize(torch.cat(columns, dim=1), dim=1)
         return torch.softmax(features @ self.weights + self.bias, dim=1)
 
@@ -79,9 +79,7 @@ def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
         raise DataError(f"Exporting to ONNX needs {', '.join(missing)}. Install it: pip install 'handful[onnx]'.")
     graph = Graph(state, embedder).eval()
     samples = [_sample(state, embedder, n) for n in (2, 5)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
         _write(graph, samples[0], input_names(embedder), temporary, _facts(state, embedder))
         worst = max(_difference(graph, temporary, sample) for sample in samples)
         if not worst <= TOLERANCE:
@@ -89,9 +87,6 @@ def export(path: Path, state: State, embedder: AnyEmbedder | None) -> None:
                 f"The exported graph differs from PyTorch by {worst:.2g} in a probability, more than {TOLERANCE:g}, so "
                 f"it was not kept. ONNX cannot express this embedding; please report its name."
             )
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _module(embedder: Embedder) -> nn.Module:
@@ -101,7 +96,7 @@ def _module(embedder: Embedder) -> nn.Module:
             f"The embedding '{embedder.origin or embedder.network!r}' is a function, which cannot be exported. "
             f"Wrap it in an nn.Module."
         )
-    return network.cpu()
+    return deepcopy(network).cpu()  # the classifier may use it on another device
 
 
 def _sample(state: State, embedder: AnyEmbedder | None, n: int) -> tuple[Tensor, ...]:
