@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from handful import _io
 from handful._io import (
     data_root,
     digest,
@@ -309,6 +310,19 @@ def test_tensors_and_facts_come_back_and_equal_ones_give_equal_bytes(tmp_path: P
     assert facts == {"format": 1, "lam": 0.1, "names": ["ü"]}
     assert all(torch.equal(tensors[name], value) for name, value in _tensors().items())
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("limit", ["MOST_TENSORS", "MOST_HEADER"])
+def test_a_file_that_is_too_large_to_be_read_back_is_not_written(
+    tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, {"a": torch.ones(2)}, {})
+    before = path.read_bytes()
+    monkeypatch.setattr(_io, limit, len(before))
+    with pytest.raises(InvalidOptionError, match=r"/a was not written"):
+        write_tensors(path, {"a": torch.ones(999)}, {"names": ["bee"] * 999})
+    assert path.read_bytes() == before
 
 
 def test_a_flipped_bit_is_noticed_in_whatever_byte_it_is(tmp_path: Path) -> None:

@@ -274,12 +274,22 @@ FACTS, CHECKSUM = "handful", "sha256"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors and JSON facts to one safetensors file with a checksum of both, for `read_tensors`."""
+    """Write tensors and JSON facts to one safetensors file with a checksum of both, for `read_tensors`.
+
+    A file that `read_tensors` would refuse is not written.
+    """
     from safetensors.torch import save
 
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps({CHECKSUM: _checksum(plain, facts), **facts})
-    write_atomically(path, save(plain, metadata={FACTS: text}))
+    content = save(plain, metadata={FACTS: text})
+    if len(content) > MOST_TENSORS or int.from_bytes(content[:8], "little") > MOST_HEADER:
+        raise InvalidOptionError(
+            f"{path} was not written, because it could not be read back: it would take {len(content) / MEGABYTE:,.0f} "
+            f"MB, {len(text) / MEGABYTE:,.0f} of them for names, but {MOST_TENSORS // MEGABYTE:,} and "
+            f"{MOST_HEADER // MEGABYTE:,} MB are the limits."
+        )
+    write_atomically(path, content)
 
 
 def read_tensors(path: Path, key: str = FACTS) -> tuple[dict[str, Tensor], dict[str, Any]]:

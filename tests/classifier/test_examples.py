@@ -58,6 +58,11 @@ def test_a_lambda_that_is_not_positive_is_refused(lam: Any) -> None:
 def test_rows_are_found_by_number_label_and_digest() -> None:
     known = state([3, 4])
     assert rows_checked([5, 1, 5], 7) == [1, 5]
+    assert rows_checked([], 7) == []
+    assert rows_checked(known.codes == 0, 7) == [0, 1, 2]
+    for index in ([True, False], [1.7], ["1"]):
+        with pytest.raises(InvalidOptionError, match="whole numbers or a mask of 7 booleans"):
+            rows_checked(index, 7)
     assert rows_checked(2, 7) == [2]
     for outside in (7, -1):
         with pytest.raises(InvalidOptionError, match=rf"{outside}\b.* 0 to 6"):

@@ -195,6 +195,14 @@ def test_the_header_is_json_that_anyone_can_read(saved: Path) -> None:
     assert facts["kind"] == "classifier"
 
 
+def test_more_targets_than_can_be_read_are_not_written(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf, before = FewShotClassifier.load(saved), saved.read_bytes()
+    monkeypatch.setattr(file, "MOST_TARGETS", 26)
+    with pytest.raises(InvalidOptionError, match="9 examples times 3 classes are more than 26"):
+        clf.save(saved)
+    assert saved.read_bytes() == before
+
+
 def test_a_table_of_targets_out_of_all_proportion_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file, "MOST_TARGETS", 26)
     with pytest.raises(CheckpointError, match="9 examples of 3 classes"):

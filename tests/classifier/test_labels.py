@@ -37,9 +37,23 @@ def test_a_label_that_is_typed_or_sent_has_the_type_of_the_others() -> None:
     for text, classes in (("heron", [3, 4]), ("1.5", [3, 4]), ("maybe", [False, True])):
         with pytest.raises(InvalidOptionError, match=f"(whole numbers|booleans).*'{text}'"):
             label_from(text, np.array(classes))
+    for text in ("nan", "inf"):
+        with pytest.raises(InvalidOptionError, match=f"numbers.*'{text}'"):
+            label_from(text, np.array([0.5, 1.0]))
     for text in ("", "two\nlines", "x" * 201):
         with pytest.raises(InvalidOptionError, match="1 to 200"):
             label_from(text, np.array(["auk", "bee"]))
+
+
+def test_a_label_must_be_finite_because_files_hold_no_other_numbers() -> None:
+    X, _, _, _ = task([3, 3])
+    clf = FewShotClassifier().fit(X, [1.0, 2.0] * 3)
+    for label in (float("nan"), float("inf")):
+        with pytest.raises(InvalidOptionError, match="NaN or infinite"):
+            clf.relabel(label, index=0)
+        with pytest.raises(ValueError, match=r"(?i)nan|inf"):
+            clf.partial_fit(X[:1] + 1, [label])
+    assert clf.classes_.tolist() == [1.0, 2.0]
 
 
 def test_classes_are_sorted_and_numbered_and_two_at_least() -> None:

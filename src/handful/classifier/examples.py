@@ -330,8 +330,15 @@ def _positive(lam: Lam) -> float:
 
 
 def rows_checked(index: int | Sequence[int], n: int) -> list[int]:
-    """Valid positions among n examples, without repetition."""
-    rows = [int(row) for row in np.atleast_1d(np.asarray(index, dtype=np.int64))]
+    """Valid positions among n examples, without repetition; `index` may be a mask of n booleans."""
+    given = np.atleast_1d(np.asarray(index))
+    if given.dtype.kind == "b" and given.shape == (n,):
+        given = np.flatnonzero(given)
+    if given.size and given.dtype.kind not in "iu":
+        raise InvalidOptionError(
+            f"index takes whole numbers or a mask of {n} booleans, but got {given.dtype} of shape {given.shape}."
+        )
+    rows = [int(row) for row in given]
     outside = [row for row in rows if not 0 <= row < n]
     if outside:
         raise InvalidOptionError(f"There is no example {outside[0]}: they are numbered from 0 to {n - 1}.")

@@ -50,6 +50,11 @@ def write_file(path: Path, state: State, embedder: AnyEmbedder | None, thumbnail
         raise InvalidOptionError(
             f"Labels of type {state.classes.dtype} cannot be saved. Use text, integers, floats or booleans."
         )
+    if len(state.codes) * len(state.classes) > MOST_TARGETS:
+        raise InvalidOptionError(
+            f"{path} was not written, because it could not be read back: {len(state.codes):,} examples times "
+            f"{len(state.classes):,} classes are more than {MOST_TARGETS:,}. Use fit --scheduler for so many."
+        )
     options, prior = state.options, state.options.prior
     pictures = [source.thumbnail if thumbnails else b"" for source in state.sources]
     tensors = {

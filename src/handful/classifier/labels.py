@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def label_from(given: Any, classes: NDArray[Any]) -> Any:
         label = kind(given)
     except ValueError:
         label = None
-    if str(label) != text:
+    if str(label) != text or not _is_finite(label):
         some = ", ".join(map(str, classes[:10]))
         raise InvalidOptionError(
             f"The labels of this classifier are {KINDS[classes.dtype.kind]} ({some}), but got {text[:50]!r}."
@@ -58,6 +59,8 @@ def uniform_labels(y: Any) -> Any:
 def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
     """The sorted classes and the class number of each label; raises for fewer than two classes."""
     classes, codes = np.unique(labels, return_inverse=True)
+    if not all(map(_is_finite, classes.tolist())):
+        raise InvalidOptionError("A label is NaN or infinite. Use finite numbers, or text.")
     if len(classes) == 0:
         raise NotEnoughClassesError("A classifier needs examples of at least two classes, but none would be left.")
     if len(classes) == 1:
@@ -66,3 +69,7 @@ def coded(labels: NDArray[Any]) -> tuple[NDArray[Any], Labels]:
             f"(n_samples = {len(labels)}). Add examples of another class."
         )
     return classes, codes.astype(np.int64).reshape(-1)
+
+
+def _is_finite(label: Any) -> bool:
+    return not isinstance(label, float) or math.isfinite(label)
