@@ -5,16 +5,28 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from handful.classifier import FewShotClassifier, distributed
 from handful.classifier.answers import ScoreEstimate
-from handful.classifier.distributed import GROUP, LinearClassifier, cluster, fit, load_linear, predict_shards
+from handful.classifier.distributed import (
+    GROUP,
+    LinearClassifier,
+    cluster,
+    embed_shards,
+    fit,
+    load_linear,
+    predict_shards,
+)
+from handful.classifier.embedder import PACKAGED
 from handful.classifier.heads import LinearMap
+from handful.classifier.inputs import pictures
 from handful.classifier.shards import Block
 from handful.errors import CheckpointError, HandfulError, InvalidOptionError, NotEnoughClassesError
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
@@ -91,6 +103,18 @@ def test_classes_of_one_example_each_are_refused_in_words() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec(PACKAGED["efficientnet-lite2"].package) is None, reason="needs the extra handful[images]")
+def test_photographs_are_embedded_by_the_automatic_choice(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for number in range(4):
+        noise = generator.integers(0, 256, (40, 40, 3), dtype=np.uint8)  # not drawn on an even ground
+        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+    images = pictures([tmp_path / f"{number}.png" for number in range(4)])
+    shards = embed_shards(images, ["auk", "bee", "auk", "bee"], "auto", tmp_path / "shards", Here())
+    expected = FewShotClassifier("photographs-large", cache=False).fit(images, ["auk", "bee", "auk", "bee"])
+    np.testing.assert_allclose(shards.read(0).features, expected.transform(images), atol=1e-3)  # shards are float16
+
+
 def test_a_worker_killed_in_the_middle_changes_no_bit(tmp_path: Path, fitted: LinearClassifier) -> None:
     marker = tmp_path / "killed"
     with cluster("local:3") as client:

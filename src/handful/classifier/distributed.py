@@ -287,7 +287,7 @@ def embed_shards(
     """Embed images into shards, on a disk that all workers can read; existing shards are kept."""
     classes, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     embedder, codes = choose_embedder(embedding, pictures), codes.astype(np.int64)
-    name = embedder.kind if embedding == "auto" else embedding
+    name = embedder.name if embedding == "auto" else embedding
     names, starts = [picture.name for picture in pictures], range(0, len(pictures), rows)
     sizes = [min(rows, len(pictures) - start) for start in starts]
     digest = digest_of_names(names, codes, f"{name} {embedder.digest}")

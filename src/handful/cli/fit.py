@@ -96,7 +96,8 @@ class Fit:
             thumbnails=self.thumbnails,
         )
         failed = learn(clf.fit, found, self.keep_going)
-        clf.save(self.out, thumbnails=self.thumbnails)
+        with updating(self.out):
+            clf.save(self.out, thumbnails=self.thumbnails)
         self._report(clf)
         return 1 if failed else 0
 

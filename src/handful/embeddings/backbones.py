@@ -89,7 +89,8 @@ def _timm(name: str) -> Backbone:
 
 def _transformers(name: str) -> Backbone:
     transformers = import_module("transformers")
-    model = transformers.AutoModel.from_pretrained(name, use_safetensors=True)  # nothing is unpickled
+    # nothing is unpickled, and code that comes with the weights is refused without a question
+    model = transformers.AutoModel.from_pretrained(name, use_safetensors=True, trust_remote_code=False)
     config, _ = transformers.ImageProcessingMixin.get_image_processor_dict(name)
     size = config.get("crop_size") if config.get("do_center_crop") else None
     side = _side(size or config.get("size"))
