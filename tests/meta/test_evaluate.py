@@ -147,6 +147,14 @@ def test_features_that_are_not_finite_are_refused_by_number(tiny: Benchmark) -> 
         evaluate(model, tasks(tiny, 5, 1, 5), 20, pool=pool)
 
 
+@pytest.mark.parametrize("route", ["episodes", *FAST])
+def test_logits_that_are_not_finite_are_refused_and_not_counted_as_answers(tiny: Benchmark, route: Route) -> None:
+    model = model_with(R2D2())
+    model.learner.bias.data.fill_(math.nan)  # type: ignore[union-attr, operator]
+    with pytest.raises(NotFiniteError, match=r"logits of \d+ of \d+ queries"):
+        evaluate(model, tasks(tiny, 4, 1, 3), 3, route=route)
+
+
 def test_a_tile_that_cannot_fit_is_refused(tiny: Benchmark) -> None:
     with pytest.raises(InvalidOptionError, match=r"Gram matrix.*'features'"):
         evaluate(model_with(R2D2()), tasks(tiny, 5, 1, 5), 20, route="tiles", memory=1000)

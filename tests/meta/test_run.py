@@ -5,15 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from handful.data.table import Benchmark
 from handful.episodes import Episode, EpisodeSampler, FixedShots
-from handful.errors import CheckpointError, DataError, InvalidOptionError, NotEnoughClassesError
+from handful.errors import (
+    CheckpointError,
+    DataError,
+    DivergedError,
+    InvalidOptionError,
+    NotEnoughClassesError,
+    NotFiniteError,
+)
 from handful.meta.config import Plan, Recipe
 from handful.meta.run import Run, build, load_model, read_recipe, require_fitting, score_name, validation_queries
+from handful.meta.state import TrainingState
 
 RECIPE = Recipe(
     data="tiny",
@@ -47,6 +56,51 @@ def test_a_finished_run_holds_recipe_log_and_checkpoints(tmp_path: Path, tiny: B
         Run(tmp_path, RECIPE, tiny).start()
     with pytest.raises(CheckpointError, match="7-shot"):
         load_model(tmp_path, "7-shot")
+
+
+AVERAGED = dataclasses.replace(RECIPE, plan=Plan(episodes=4, validate_every=0, average="uniform"))
+
+
+def test_averaged_weights_are_kept_once_and_before_the_checkpoint_that_ends_the_run(
+    tmp_path: Path, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, honest = Run(tmp_path, AVERAGED, tiny), Run._save
+    saved: list[str] = []
+
+    def watched(run: Run, name: str, *given: Any) -> None:
+        saved.append(name)
+        honest(run, name, *given)
+
+    monkeypatch.setattr(Run, "_save", watched)
+    run.start()
+    steps = run.train()
+    for _ in range(4):
+        next(steps)
+    steps.close()
+    assert saved == ["best-mean.safetensors", "last.safetensors"]
+
+
+def test_averaged_weights_that_cannot_be_used_mean_that_training_diverged(
+    tmp_path: Path, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: object) -> None:
+        raise NotFiniteError("The features contain NaN. Check the images.")
+
+    monkeypatch.setattr(TrainingState, "judge", judge)
+    run = Run(tmp_path, AVERAGED, tiny)
+    run.start()
+    with pytest.raises(DivergedError, match=r"^Averaging the weights failed: The features contain NaN at episode 4"):
+        list(run.train())
+
+
+def test_the_log_has_the_same_line_ends_on_every_system(
+    tmp_path: Path, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.linesep", "\r\n")
+    run = Run(tmp_path, RECIPE, tiny)
+    run.start()
+    next(run.train())
+    assert (tmp_path / "log.jsonl").read_bytes().endswith(b"}\n")
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, tiny: Benchmark) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from handful.data.table import Benchmark
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, RandomShots
 from handful.errors import CheckpointError
-from handful.learners import R2D2
+from handful.learners import GNN, R2D2, reading
 from handful.meta.config import Plan
 from handful.meta.model import FewShotModel
 from handful.meta.state import STATISTICS_EPISODES, WeightAverage, retake_statistics
@@ -60,6 +61,19 @@ def test_statistics_are_those_of_the_training_episodes_without_dropout(tiny: Ben
         again = fresh()
         retake_statistics(again, same)
         assert all(torch.equal(a, b) for a, b in zip(model.buffers(), again.buffers(), strict=True))
+
+
+def test_statistics_of_a_learner_s_norms_are_those_of_whole_batches(
+    tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with seeded(0):
+        learner = GNN(4, 6, layers=1, growth=4, hidden=4)
+        model = FewShotModel(nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 4)), learner)
+    again = deepcopy(model)
+    retake_statistics(model, sampler(tiny), count=2)
+    monkeypatch.setattr(reading, "CHUNK_NUMBERS", 1)
+    retake_statistics(again, sampler(tiny), count=2)
+    assert all(torch.equal(a, b) for a, b in zip(model.buffers(), again.buffers(), strict=True))
 
 
 def test_validation_sees_averaged_weights_and_training_goes_on_with_its_own(tiny: Benchmark) -> None:

@@ -14,7 +14,14 @@ from torch import nn
 from handful.data.table import Benchmark
 from handful.embeddings import conv4
 from handful.episodes import EpisodeSampler, FixedShots, RandomShots
-from handful.errors import CheckpointError, DivergedError, InvalidOptionError, ShapeError
+from handful.errors import (
+    CheckpointError,
+    DivergedError,
+    InvalidOptionError,
+    NotFiniteError,
+    NotPositiveDefiniteError,
+    ShapeError,
+)
 from handful.learners import R2D2, Predictor, ProtoNet
 from handful.meta.config import Plan, Recipe
 from handful.meta.engine import Engine
@@ -257,6 +264,18 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(
     with pytest.raises(DivergedError, match=r"nan at episode 0 .*0\.005"):
         list(train(model, sampler(tiny), Plan(episodes=3)))
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+
+
+@pytest.mark.parametrize("kind", [NotFiniteError, NotPositiveDefiniteError])
+def test_a_validation_that_cannot_be_computed_means_that_training_diverged(
+    tiny: Benchmark, kind: type[Exception]
+) -> None:
+    def validate(model: FewShotModel) -> dict[str, float]:
+        raise kind("The logits of 3 of 5 queries are NaN or infinite. Check the images.")
+
+    said = r"^Validation failed: The logits of 3 of 5 queries are NaN or infinite at episode 1 with learning rate"
+    with pytest.raises(DivergedError, match=said):
+        next(train(fresh(), sampler(tiny), Plan(episodes=1, validate_every=1), validate=validate))
 
 
 def test_a_state_of_another_model_is_refused(tiny: Benchmark) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +16,15 @@ from typing import Any
 
 import pytest
 
-from handful.errors import HandfulError, InvalidOptionError
+from handful.data.table import Benchmark
+from handful.errors import DataError, HandfulError, InvalidOptionError, NotFiniteError
+from handful.meta.train import Progress
 from handful.paper import reproduce
 from handful.paper.experiments import EXPERIMENTS, narrowed
 from handful.paper.jobs import Departures, Standing, job
 from handful.paper.reproduce import Options, plan_cells
+from handful.paper.testing import Measurement
+from tests.paper.made import score
 
 NAMES = ("omniglot/r2d2-32C/quick", "omniglot/protonet-32C/quick", "omniglot/lrd2-32C/quick")
 
@@ -178,6 +182,49 @@ def test_a_machine_without_slurm_is_one_clear_line(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HandfulError, match=r"sbatch, srun, sacct .*--on local:N"):
         reproduce.train_on("slurm", [], Options(out=tmp_path / "out"), print)
+    assert not (tmp_path / "out").exists()
+
+
+TABLE = narrowed(EXPERIMENTS["table1"], ("r2d2-64C", "cifar-fs/protonet-64C"))
+
+
+def watch(name: str, total: int, steps: Iterator[Progress]) -> Iterable[Progress]:
+    return steps
+
+
+def test_a_run_that_cannot_be_tested_is_listed_and_the_others_are_reported(
+    small: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = score(0.6)
+
+    def measure(folder: Path, *_: object) -> Measurement:
+        if "protonet" in folder.name:
+            raise NotFiniteError("The logits of 3 of 5 queries are NaN or infinite. Lower the rate.")
+        return made.measurement
+
+    monkeypatch.setattr(reproduce, "train_all", lambda jobs, *_: {each.folder: made.manifest for each in jobs})
+    monkeypatch.setattr(reproduce, "measure", measure)
+    found = reproduce.reproduce(TABLE, Options(out=tmp_path, test_episodes=2), "handful", [].append, watch)
+    assert {cell.row.label for cell in found.cells if cell.scores} == {"R2-D2 (64C)"}
+    said = (
+        "cifar-fs/protonet-64C-1shot/authors, seed 0: The logits of 3 of 5 queries are NaN or infinite. Lower the rate."
+    )
+    assert said in found.missing
+
+
+def test_a_table_is_reported_if_only_a_part_of_its_data_is_installed(small: Benchmark, tmp_path: Path) -> None:
+    options = Options(out=tmp_path, test_episodes=2, until="now")
+    found = reproduce.reproduce(TABLE, options, "handful", [].append, watch)
+    assert any("handful data add mini-imagenet" in each for each in found.missing)
+    assert found.sets
+
+
+def test_a_table_without_any_data_is_refused_with_the_names_of_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDFUL_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"no data for table1.*data add cifar-fs.*data add mini-imagenet"):
+        reproduce.reproduce(TABLE, Options(out=tmp_path / "out"), "handful", [].append, watch)
     assert not (tmp_path / "out").exists()
 
 

@@ -13,7 +13,7 @@ from handful.data.table import Benchmark, ImageTable
 from handful.embeddings import conv4
 from handful.episodes import Episode, EpisodeSampler, FixedShots
 from handful.episodes.sampler import EpisodeRows
-from handful.errors import LeakError, NotEnoughImagesError
+from handful.errors import LeakError, NotEnoughImagesError, NotFiniteError
 from handful.learners import MAML, R2D2
 from handful.learners.base import BaseLearner, Limits, Predictor
 from handful.meta.config import Recipe
@@ -83,6 +83,14 @@ def test_accuracies_equal_those_of_the_evaluator(tiny: Benchmark) -> None:
     ).accuracies
     assert torch.equal(ours, theirs)
     assert torch.equal(accuracies_of(model, tiny.test, rows, None), theirs)
+
+
+def test_logits_that_are_not_finite_are_refused_and_not_counted_as_answers(tiny: Benchmark) -> None:
+    model = FewShotModel(nn.Flatten(), R2D2())
+    model.learner.bias.data.fill_(float("nan"))  # type: ignore[union-attr, operator]
+    rows = EpisodeSampler(tiny.test, FixedShots(5, 1, 2)).rows(0, 2)
+    with pytest.raises(NotFiniteError, match="logits of 10 of 10 queries"):
+        accuracies_of(model, tiny.test, rows, None)
 
 
 def test_an_image_that_is_support_and_query_is_a_leak() -> None:

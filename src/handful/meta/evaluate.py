@@ -146,7 +146,7 @@ def _by_episode(model: FewShotModel, sampler: EpisodeSampler, episodes: int, eng
     values = torch.zeros(episodes, dtype=torch.float64)
     for index in range(engine.rank, episodes, engine.world):
         episode = sampler[index].to(engine.device)
-        values[index] = accuracy(model(episode), episode.query.targets)
+        values[index] = accuracy(check_logits(model(episode)), episode.query.targets)
     return _of_all(values, engine)
 
 
@@ -245,7 +245,7 @@ def _solve(
     done = []
     for block, place in zip(blocks.split(at_once or len(blocks)), places.split(at_once or len(blocks)), strict=True):
         predict = learner.fit_gram(block[:, :n], support.expand(len(block), -1, -1))
-        done.append(accuracy(predict(block[:, n:], norms[place[:, n:]]), query))
+        done.append(accuracy(check_logits(predict(block[:, n:], norms[place[:, n:]])), query))
     return torch.cat(done)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -33,7 +32,7 @@ from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within
 from handful.meta.model import FewShotModel
 from handful.meta.state import Scores, TrainingState, model_tensors, require_alike
-from handful.meta.train import Progress, episode_seed, seeded, train
+from handful.meta.train import Progress, diverging, episode_seed, seeded, train
 
 _FRESH = 0xF4E5
 """Makes the seeds of fresh validation episodes different from those of training."""
@@ -174,17 +173,18 @@ class Run:
             for name in progress.improved:
                 self._save_best(name)
             late = time.perf_counter() - moment >= save_seconds
+            if self.state.finished:
+                self._keep_average()  # before the checkpoint that ends the run, in case the process is killed between
             if progress.scores or late or progress.episode - saved >= save_every or self.state.finished:
                 self._save(LAST)
                 saved, moment = progress.episode, time.perf_counter()
-            if self.state.finished:
-                self._keep_average()
             try:
                 yield progress
             except GeneratorExit:
                 if progress.episode != saved:
                     self._save(LAST)
-                self._keep_average()
+                if not self.state.finished:
+                    self._keep_average()
                 raise
 
     def validate(self, model: FewShotModel) -> Scores:
@@ -208,7 +208,9 @@ class Run:
     def _keep_average(self) -> None:
         """If there is no validation to keep averaged weights, keep the final ones as the best."""
         if self.state.average and self.state.average.count and not self.recipe.plan.validate_every:
-            self.state.judge(self.episodes, self.engine)
+            rate = self.recipe.plan.rate_at(self.state.episode)
+            with diverging("Averaging the weights failed: ", self.state, rate):
+                self.state.judge(self.episodes, self.engine)
             self._save_best("mean")
 
     def _save_best(self, score: str) -> None:
@@ -233,7 +235,7 @@ class Run:
             **({"validation": dict(progress.scores), "improved": progress.improved} if progress.scores else {}),
         }
         with (self.folder / LOG).open("a") as file:
-            file.write(json.dumps(line) + os.linesep)
+            file.write(json.dumps(line) + "\n")
 
 
 def _classifier(recipe: Recipe, model: FewShotModel, benchmark: Benchmark, engine: Engine) -> nn.Module | None:

@@ -260,9 +260,9 @@ def retake_statistics(
         norm.momentum = None  # a plain mean over batches
         nn.Module.train(norm)
     upright = episodes.plain()
-    with torch.no_grad():
-        for index in range(count):
-            model(upright[index].to(engine.device))
+    for index in range(count):
+        # not under no_grad, where some learners answer in chunks, which would give their norms other batches
+        model(upright[index].to(engine.device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.train(training)

@@ -58,7 +58,7 @@ def train(
 
     To continue an interrupted run, pass its restored `state`: episodes are numbered and dropout is seeded by these
     numbers, so the run continues with the same bits. The caller's random state is not changed. A loss that is not
-    finite raises `DivergedError` before it reaches the weights.
+    finite raises `DivergedError` before it reaches the weights; validation logits that are not finite raise it too.
     """
     state = state or TrainingState(model, plan or Plan())
     plan = state.plan
@@ -79,7 +79,10 @@ def train(
             pending.clear()
             if not math.isfinite(loss):
                 raise DivergedError(_diverged(f"The loss became {loss}", state, rate))
-            scores = validate(state.judge(episodes, engine)) if validate is not None and due else None
+            scores = None
+            if validate is not None and due:
+                with diverging("Validation failed: ", state, rate):
+                    scores = validate(state.judge(episodes, engine))
             improved = state.note(scores) if scores else ()
             yield Progress(state.episode, loss, right, rate, scores, improved, time.perf_counter() - begun)
 
@@ -177,18 +180,25 @@ def _backward(state: TrainingState, part: _Part, seed: int, rate: float, engine:
 def _answers(state: TrainingState, episode: Episode, rate: float, engine: Engine) -> tuple[Tensor, Tensor | float]:
     """The query logits, and the plan's auxiliary loss times its weight, or 0 without one."""
     model, weight = state.model, state.plan.classify
-    try:
+    with diverging("", state, rate):
         with engine.autocast():
             support, query = map(engine.widened, model.embedded(episode))
         logits = model.learner.fit(support, episode.support.targets)(query)
-    except (NotFiniteError, NotPositiveDefiniteError) as error:
-        raise DivergedError(_diverged(str(error).split(". ")[0], state, rate)) from error
     if state.classifier is None or not weight:
         return logits, 0.0
     lead = episode.classes.ndim - 1
     every = state.classifier(torch.cat([support, query], dim=lead).flatten(0, lead).flatten(1))
     classes = episode.class_targets(every.shape[-1]).flatten(0, lead)
     return logits, weight * nn.functional.cross_entropy(every, classes)
+
+
+@contextmanager
+def diverging(what: str, state: TrainingState, rate: float) -> Iterator[None]:
+    """Raise `DivergedError` if weights of this state give features or logits that cannot be used."""
+    try:
+        yield
+    except (NotFiniteError, NotPositiveDefiniteError) as error:
+        raise DivergedError(_diverged(what + str(error).split(". ")[0], state, rate)) from error
 
 
 def _diverged(what: str, state: TrainingState, rate: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from handful import data
 from handful.data.table import Benchmark
-from handful.errors import DataError, HandfulError, InvalidOptionError
+from handful.errors import DataError, HandfulError, InvalidOptionError, NotFiniteError, NotPositiveDefiniteError
 from handful.meta.engine import CPU, Engine, prepare
 from handful.meta.lock import BusyError
 from handful.meta.manifest import Manifest, content_hash, machine, now, versions
@@ -77,15 +77,20 @@ def reproduce(experiment: Experiment, options: Options, command: str, say: Say, 
     options = options.of(experiment)
     planned = plan_cells(experiment, options)
     sources, missing = load_sources(planned, say)
+    if missing and not sources:
+        raise DataError(f"There is no data for {experiment.name}, so nothing was done. {' '.join(missing.values())}")
     jobs = wanted_jobs(planned, sources)
     manifests = train_all(jobs, sources, options, say, watch)
     sets = draw_sets(planned, sources, options, say, experiment.split)
-    cells = tuple(replace(cell, scores=_scores(cell, own, sets, manifests, options)) for cell, own in planned)
+    untested: list[str] = []
+    cells = tuple(
+        replace(cell, scores=_scores(cell, own, sets, manifests, options, untested.append)) for cell, own in planned
+    )
     absent = [f"{name}: {reason}" for name, reason in missing.items()]
     absent += [why_not(cell, options) for cell, own in planned if not own]
     absent += [f"{each}: {manifests[each.folder].failure}" for each in jobs if _failed(manifests.get(each.folder))]
     why = "not trained" if options.until == "now" else "trained elsewhere"
-    absent += [f"{each}: {why}" for each in jobs if each.folder not in manifests]
+    absent += [f"{each}: {why}" for each in jobs if each.folder not in manifests] + untested
     return Results(experiment, cells, sets, tuple(dict.fromkeys(absent)), command, now(), versions(), machine())
 
 
@@ -214,14 +219,19 @@ def draw_sets(
 
 
 def _scores(
-    cell: Cell, runs: tuple[Job, ...], sets: Sets, manifests: dict[Path, Manifest], options: Options
+    cell: Cell, runs: tuple[Job, ...], sets: Sets, manifests: dict[Path, Manifest], options: Options, note: Say
 ) -> tuple[Score, ...]:
+    """The result of each run that can be tested; `note` gets the others with the error of their test."""
     found = []
     for each in runs:
         kind = (cell.column, each.recipe.data)
         if each.folder in manifests and kind in sets:
             first = next((count for word, count in options.test_episodes_of if word in each.name), 0)
-            measured = measure(each.folder, sets[kind], options.checkpoint, options.engine, first)
+            try:
+                measured = measure(each.folder, sets[kind], options.checkpoint, options.engine, first)
+            except (NotFiniteError, NotPositiveDefiniteError) as error:
+                note(f"{each}: {error}")
+                continue
             if measured is not None:
                 run = manifests[each.folder]  # it may be used in another row too, under another name
                 own = replace(run, name=each.name, planned=each.planned, changes=each.changes, altered=each.altered)

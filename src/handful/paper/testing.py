@@ -22,7 +22,7 @@ from handful.meta.engine import CPU, Engine
 from handful.meta.evaluate import DEFAULT_MEMORY, evaluate
 from handful.meta.features import embed_pool_within, embed_rows, folded
 from handful.meta.intervals import accuracy
-from handful.meta.model import FewShotModel
+from handful.meta.model import FewShotModel, check_logits
 from handful.meta.run import LAST, TrainedModel, read_run
 
 CHUNK = 500
@@ -326,6 +326,6 @@ def accuracies_of(
             known = None if pool is None else pool[place[episode].to(pool.device)]
             features = embed_rows(network, dataset, episode, engine) if known is None else known
             predict = model.learner.fit(features[: rows.n_support], support.to(features))
-            values[number] = accuracy(predict(features[rows.n_support :]), query.to(features))
+            values[number] = accuracy(check_logits(predict(features[rows.n_support :])), query.to(features))
     model.train(training)
     return values
