@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 import signal
@@ -16,7 +17,9 @@ from safetensors.torch import load_file
 
 from handful.cli.main import _parse, main
 from handful.cli.train import Train, parse_options, watched
+from handful.data.table import Benchmark
 from handful.errors import InvalidOptionError
+from handful.learners import R2D2
 from handful.meta.checkpoint import read_checkpoint, write_checkpoint
 from handful.meta.config import Plan, Recipe
 from handful.meta.train import Progress
@@ -65,6 +68,8 @@ LATE = dataclasses.replace(PLANNED, plan=Plan(episodes=4, schedule="constant", a
         (PLANNED, ["--episodes", "3"], "not shorter"),
         (PLANNED, ["--episodes=9", "--seed=2", "--rate=1"], "for rate and seed"),
         (PLANNED, ["--set", "lam=4"], "for options"),
+        (PLANNED, ["--patience", "5"], "has --patience 20000 (0 is no limit)"),
+        (PLANNED, ["--patience", "5"], "not lowered to 5"),
         (COSINE, ["--episodes", "9"], "its cosine schedule brought the learning rate down to 0 at episode 4"),
         (LATE, ["--episodes", "9"], "it averages weights over the last 25% of 4 episodes"),
     ],
@@ -124,6 +129,17 @@ def test_a_stopped_run_resumes_to_the_bits_of_an_uninterrupted_one(tmp_path: Pat
     assert (whole / "log.jsonl").read_text() == log.read_text()
     best = "best-mean.safetensors"
     assert (whole / best).read_bytes() == (broken / best).read_bytes()
+
+
+def test_a_run_that_diverges_records_the_failure(
+    small: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(R2D2, "objective", lambda self, logits, targets: logits.sum() * math.nan)
+    words = ["--data", "cifar-fs", *SMALL[2:], "--validate-every", "0", "--episodes", "2", "--threads", "1"]
+    assert main(["train", "--out", str(tmp_path), *words]) == 2
+    facts = json.loads((tmp_path / "manifest.json").read_text())
+    assert facts["failure"] == "The loss became nan at episode 0 with learning rate 0.005"
+    assert facts["complete"] is False
 
 
 @pytest.mark.slow

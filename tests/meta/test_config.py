@@ -13,7 +13,16 @@ from handful.data.augment import AUGMENTATIONS
 from handful.embeddings.conv4 import NORMS
 from handful.embeddings.registry import EMBEDDINGS
 from handful.errors import CheckpointError, InvalidOptionError
-from handful.meta.config import NEGLIGIBLE, Plan, Recipe, complete_at, completion, rate_left, recipe_from_json
+from handful.meta.config import (
+    NEGLIGIBLE,
+    Plan,
+    Recipe,
+    complete_at,
+    completion,
+    prolongs,
+    rate_left,
+    recipe_from_json,
+)
 from handful.meta.manifest import Manifest, Session
 from handful.paper.recipes import NAMED
 
@@ -86,6 +95,39 @@ def test_a_run_is_complete_from_the_first_update_that_leaves_less_than_the_thres
     assert rate_left(plan, first) < NEGLIGIBLE
     assert rate_left(plan, first - plan.episodes_per_step) >= NEGLIGIBLE
     assert first % plan.episodes_per_step == 0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        HALVING,
+        Plan(episodes=1_000, decay_every=64, episodes_per_step=5),
+        Plan(episodes=1_001, decay_every=3, decay=0.97, episodes_per_step=10, validate_every=0),
+        Plan(episodes=990, schedule="constant", episodes_per_step=4, validate_every=0),
+        Plan(episodes=700, schedule="cosine"),
+    ],
+)
+def test_what_is_left_is_the_share_of_the_rates_of_all_updates_one_by_one(plan: Plan) -> None:
+    def left(first: int) -> float:
+        return math.fsum(plan.rate_at(start) for start in range(first, plan.episodes, plan.episodes_per_step))
+
+    for first in (0, 1, 64, 67, 320, plan.episodes - 1, plan.episodes, plan.episodes + 5):
+        assert rate_left(plan, first) == pytest.approx(left(first) / left(0), rel=1e-12)  # sums of other terms
+
+
+def test_a_million_updates_are_summed_in_a_few_hundred_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, asked = Plan.rate_at, list[int]()
+    monkeypatch.setattr(Plan, "rate_at", lambda plan, episode: asked.append(episode) or honest(plan, episode))
+    assert 0.9 < rate_left(Plan(episodes=1_000_000, decay=0.9999), 1_000) < 1
+    assert len(asked) <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "prolonged"), [(5, 5, True), (5, 6, True), (5, 0, True), (5, 4, False), (0, 5, False)]
+)
+def test_a_run_is_prolonged_by_more_patience_and_not_by_less(before: int, after: int, prolonged: bool) -> None:
+    old, new = (Recipe(plan=Plan(patience=patience)) for patience in (before, after))
+    assert prolongs(old, new) is prolonged
 
 
 def test_the_halving_schedule_is_complete_soon_and_a_slow_one_is_not() -> None:

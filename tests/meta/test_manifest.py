@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,29 @@ def test_a_manifest_on_disk_holds_plain_and_derived_values_and_gives_its_session
     longer = Run(tmp_path, replace(RECIPE, plan=replace(RECIPE.plan, episodes=3)), tiny)
     longer.resume()
     assert record_by_hand(longer, "").base.name == "none"
+
+
+def test_a_run_resumed_by_hand_keeps_the_plan_and_the_changes_of_its_manifest(tmp_path: Path, tiny: Benchmark) -> None:
+    run = Run(tmp_path, RECIPE, tiny)
+    run.start()
+    cut = Manifest("tiny/one", RECIPE, 100, "tiny", content_hash(tiny), changes="32C in place of 64C", altered=True)
+    Record(cut, run).write()
+    list(run.train())
+    again = Run(tmp_path, RECIPE, tiny)
+    again.resume()
+    kept = record_by_hand(again, "").write()
+    assert (kept.name, kept.planned, kept.changes, kept.altered) == ("tiny/one", 100, "32C in place of 64C", True)
+    assert not kept.completion.complete
+
+
+@pytest.mark.parametrize("planned", ["x", None, 10**18])
+def test_a_damaged_plan_in_a_manifest_is_not_kept(tmp_path: Path, tiny: Benchmark, planned: object) -> None:
+    run = Run(tmp_path, RECIPE, tiny)
+    run.start()
+    facts = record_by_hand(run, "tiny/one").write().as_json()
+    (tmp_path / MANIFEST).write_text(json.dumps({**facts, "planned": planned}))
+    kept = record_by_hand(run, "").base
+    assert (kept.name, kept.planned) == ("none", 2)
 
 
 def test_what_was_trained_without_a_record_is_one_session_without_a_time(tmp_path: Path, tiny: Benchmark) -> None:

@@ -159,6 +159,13 @@ def test_a_run_that_was_cut_short_is_not_complete(tmp_path: Path) -> None:
     assert "complete: all 300 episodes" in str(status_of(tmp_path))
 
 
+def test_the_status_of_a_failed_run_gives_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text(json.dumps({"recipe": Recipe().as_json()}))
+    (tmp_path / "log.jsonl").write_text('{"episode": 7}')
+    (tmp_path / "manifest.json").write_text(json.dumps({"failure": "The loss became nan at episode 7"}))
+    assert ": FAILED: The loss became nan at episode 7; episode 7 of 120,000; not running" in str(status_of(tmp_path))
+
+
 def test_options_of_a_line_are_known_in_both_spellings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))

@@ -20,7 +20,8 @@ from handful.paper.jobs import Departures, job, train_job
 from handful.paper.published import Column
 from handful.paper.results import Cell, Results, Score
 from handful.paper.testing import draw_set, measure
-from handful.paper.weights import keep_weights
+from handful.paper.weights import _card, keep_weights
+from tests.paper.made import cell, results, score
 
 COLUMN = Column("cifar-fs", 5, 1)
 
@@ -69,7 +70,7 @@ def test_weights_of_a_complete_run_are_kept_and_load(
         f"| CIFAR-FS 5-way 1-shot | {results.cells[0].ours.closed} |",
         f"handful evaluate {weights.name}",
         f'handful.load_model("{weights.name}")',
-        "handful train --recipe cifar-fs/r2d2-64C/authors --out RUN",
+        "by the recipe `cifar-fs/r2d2-64C/authors`, changed: not validated. Complete",
         "f" * 64,
         "licence of handful (MIT)",
         "training classes of cifar-fs only",
@@ -86,6 +87,20 @@ def test_a_card_says_that_its_figures_are_of_validation_classes(small: Benchmark
     said = card.read_text()
     assert "| Validation episodes |" in said
     assert "Accuracies are of validation classes, which also chose the checkpoint" in said
+
+
+def test_a_card_of_a_changed_run_says_so_and_gives_no_command_that_would_train_another(tiny: Benchmark) -> None:
+    plain = score(0.62)
+    changed = replace(plain, manifest=replace(plain.manifest, changes="validated every 1,000 episodes"))
+    told = []
+    for each in (plain, changed):
+        own = cell("R2-D2 (64C)", each)
+        told.append(_card(each, [own], results(tiny, own), Path("weights.safetensors")))
+    assert "by the recipe `a/b/c`. Complete" in told[0]
+    assert "- `handful train --recipe a/b/c --out RUN`, or `handful`\n" in told[0]
+    assert "by the recipe `a/b/c`, changed: validated every 1,000 episodes. Complete" in told[1]
+    assert "- `handful`\n" in told[1]
+    assert "handful train" not in told[1]
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from handful.cli.machine import HANGUP, STOPPING, let_go_of_the_terminal, prepare
 from handful.errors import InvalidOptionError
-from handful.meta.config import Device, Option, Precision, Recipe, Reduce, differences, prolongs
+from handful.meta.config import Device, Option, Precision, Recipe, Reduce, differences, less_patient, prolongs
 
 if TYPE_CHECKING:
+    from handful.meta.manifest import Record
     from handful.meta.run import Run
     from handful.meta.train import Progress
 
@@ -107,24 +108,44 @@ class Train:
                 f"The run in {self.out} is planned for {before:,} episodes and can be made longer, but not shorter "
                 f"({now:,}). Stop it with Ctrl-C or --minutes."
             )
+        if less_patient(old.plan, new.plan):
+            raise InvalidOptionError(
+                f"The run in {self.out} has --patience {old.plan.patience} (0 is no limit), which can be raised or "
+                f"turned off, but not lowered to {new.plan.patience}. To end the run, use Ctrl-C or --minutes."
+            )
         raise InvalidOptionError(
             f"The run in {self.out} cannot be extended from {before:,} to {now:,} episodes: {old.plan.fixed_length}, "
             f"so a longer run would have trained differently from the start. Start a new one with another --out."
         )
 
     def _train(self, run: Run) -> int:
-        from tqdm import tqdm
-
+        from handful.errors import DivergedError
         from handful.meta.manifest import record_by_hand
 
         recipe, record = run.recipe, record_by_hand(run, self._name(run.recipe))
         print(f"{recipe.learner} on {recipe.data}: {run.state.episode:,} of {recipe.plan.episodes:,} episodes so far")
+        try:
+            with stop_requests() as requests:
+                self._show(run, record, requests)
+        except DivergedError as error:
+            record.fail(error)
+            raise
+        record.write()
+        best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
+        word = "Done" if run.state.finished else "Stopped"
+        print(f"{word}: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")
+        onwards = f"handful evaluate {self.out}" if run.state.finished else f"handful train --out {self.out} --resume"
+        print(f"Saved in {self.out}. Next: {onwards}")
+        return 128 + requests[0] if requests else 0
+
+    def _show(self, run: Run, record: Record, requests: list[int]) -> None:
+        """Train to the end or until a request to stop, with a progress bar; each validation updates the record."""
+        from tqdm import tqdm
+
+        total = run.recipe.plan.episodes
         with (
-            stop_requests() as requests,
             self._tracked(run) as track,
-            tqdm(
-                total=recipe.plan.episodes, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None
-            ) as bar,
+            tqdm(total=total, initial=run.state.episode, unit="ep", dynamic_ncols=True, disable=None) as bar,
         ):
             for progress in (steps := run.train(self.save_every)):
                 track(progress)
@@ -135,13 +156,6 @@ class Train:
                     record.write()
                 if run.engine.anyone(self._over(requests, progress)):
                     steps.close()
-        record.write()
-        best = ", ".join(f"{name} {100 * value:.2f}%" for name, value in run.state.best.items())
-        word = "Done" if run.state.finished else "Stopped"
-        print(f"{word}: {run.state.episode:,} episodes. Best validation: {best or 'none was made'}.")
-        onwards = f"handful evaluate {self.out}" if run.state.finished else f"handful train --out {self.out} --resume"
-        print(f"Saved in {self.out}. Next: {onwards}")
-        return 128 + requests[0] if requests else 0
 
     def _follow(self, run: Run) -> int:
         """Compute this process's share of every update; only the first process prints and writes."""

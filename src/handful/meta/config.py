@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal
 
 from handful._io import from_json
@@ -215,7 +216,12 @@ def prolongs(old: Recipe, new: Recipe) -> bool:
     """Whether two recipes train in the same way, except that the new one may train for longer."""
     changed = set(differences(old, new))
     longer = new.plan.episodes >= old.plan.episodes and not ("episodes" in changed and old.plan.fixed_length)
-    return changed <= {"episodes", "patience"} and longer
+    return changed <= {"episodes", "patience"} and longer and not less_patient(old.plan, new.plan)
+
+
+def less_patient(old: Plan, new: Plan) -> bool:
+    """Whether the new plan stops sooner without an improvement than the old one; a patience of 0 never stops."""
+    return 0 < new.patience < (old.patience or math.inf)
 
 
 def _changed(config: Plan | Recipe) -> str:
@@ -318,7 +324,15 @@ def completion(plan: Plan, episode: int, finished: bool = False, failure: str = 
     return Completion(False, f"{episode:,} of {plan.episodes:,} episodes, {left}")
 
 
-@lru_cache(maxsize=1024)
 def _summed(plan: Plan, first: int) -> float:
     """The sum of the rates of all updates from this episode to the last."""
-    return math.fsum(plan.rate_at(start) for start in range(first, plan.episodes, plan.episodes_per_step))
+    first, step = min(first, plan.episodes), plan.episodes_per_step
+    if plan.schedule == "cosine":
+        return math.fsum(map(plan.rate_at, range(first, plan.episodes, step)))
+    # the rate only changes at these episodes, so that a million updates take a few hundred terms
+    changes = range((first // plan.decay_every + 1) * plan.decay_every, plan.episodes, plan.decay_every)
+    edges = [first, *changes, plan.episodes]
+    updates = [-(-(edge - first) // step) for edge in edges]  # those before each edge
+    return math.fsum(
+        (end - begin) * plan.rate_at(edge) for edge, (begin, end) in zip(edges[:-1], pairwise(updates), strict=True)
+    )

@@ -18,13 +18,15 @@ import torch
 from handful import __version__
 from handful._io import from_json, read_json, write_atomically
 from handful.data.table import Benchmark
-from handful.errors import CheckpointError, DataError
+from handful.errors import CheckpointError, DataError, DivergedError
 from handful.meta.config import Completion, Plan, Recipe, completion, recipe_from_json, whole_plan
 from handful.meta.run import RECIPE, Run
 
 MANIFEST = "manifest.json"
 UNNAMED = "none"
 """The name in the manifest of a run whose recipe is no named one."""
+MOST_PLANNED = 10_000_000
+"""More episodes than any recipe plans; a damaged manifest may say anything."""
 CHUNK = 500
 """Images hashed at once."""
 
@@ -181,20 +183,30 @@ class Record:
         write_manifest(self.run.folder, manifest)
         return manifest
 
+    def fail(self, error: DivergedError) -> None:
+        """Write the manifest with the reason why training failed."""
+        self.failure = str(error).partition(". ")[0]
+        self.write()
+
 
 def record_by_hand(run: Run, name: str) -> Record:
-    """The record of a run started with `handful train`, under its recipe's name, or else the name it had before."""
+    """The record of a run started with `handful train`, under its recipe's name, or else as it was recorded before."""
     benchmark, planned = run.benchmark, run.recipe.plan.episodes
-    return Record(Manifest(name or _known_name(run), run.recipe, planned, benchmark.name, content_hash(benchmark)), run)
+    base = Manifest(name or UNNAMED, run.recipe, planned, benchmark.name, content_hash(benchmark))
+    return Record(base if name else _as_known(base, run.folder), run)
 
 
-def _known_name(run: Run) -> str:
-    """The name in the run's existing manifest, unless its recipe has become longer since."""
+def _as_known(base: Manifest, folder: Path) -> Manifest:
+    """The manifest with the name, plan and changes of the folder's, unless the run has become longer since."""
     try:
-        facts = read_json(run.folder / MANIFEST)
-        return str(facts["name"]) if recipe_from_json(facts["recipe"]) == run.recipe else UNNAMED
-    except (OSError, ValueError, LookupError, TypeError, CheckpointError):
-        return UNNAMED
+        facts = read_json(folder / MANIFEST)
+        planned = from_json(int, facts["planned"], "planned")
+        if recipe_from_json(facts["recipe"]) != base.recipe or planned > MOST_PLANNED:
+            return base
+        changes, altered = str(facts.get("changes", "")), bool(facts.get("altered"))
+        return replace(base, name=str(facts["name"]), planned=planned, changes=changes, altered=altered)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, CheckpointError):
+        return base
 
 
 def content_hash(benchmark: Benchmark) -> str:

@@ -209,7 +209,7 @@ def _train(job: Job, run: Run, record: Record, seconds: float, watch: Watch, unt
             if done or (seconds and progress.seconds > seconds):
                 steps.close()
     except DivergedError as error:
-        record.failure = str(error).partition(". ")[0]
+        record.fail(error)
     finally:  # interrupted runs are recorded too
         if run.state.episode > record.first:
             record.write()

@@ -23,12 +23,10 @@ from handful._io import MOST_JSON, from_json, read_bytes, read_json, write_atomi
 from handful.errors import CheckpointError, DataError, InvalidOptionError
 from handful.meta.config import Completion, complete_at, whole_plan
 from handful.meta.lock import held, holder, is_held
-from handful.meta.manifest import MANIFEST, UNNAMED, Session, whole_completion
+from handful.meta.manifest import MANIFEST, MOST_PLANNED, UNNAMED, Session, whole_completion
 from handful.meta.run import RECIPE, read_log, read_recipe
 from handful.paper.cost import duration
 
-MOST_PLANNED = 10_000_000
-"""More episodes than any recipe plans; a damaged manifest may say anything."""
 POLL = 0.2
 """Seconds between checks of the processes."""
 
@@ -143,7 +141,7 @@ class Status:
     """The process that is training it; empty if there is none."""
 
     def __str__(self) -> str:
-        words = ["FAILED" if self.failed else str(self.completion)]
+        words = [f"FAILED: {self.completion.why}" if self.failed else str(self.completion)]
         if self.pace is not None:
             words.append(f"{self.pace:.2f} s per episode")
             if self.left and not self.completion.complete and not self.failed:

@@ -52,10 +52,12 @@ def _card(score: Score, cells: list[Cell], results: Results, path: Path) -> str:
     manifest, measured = score.manifest, score.measurement
     recipe, best = manifest.recipe, measured.checkpoint.startswith("best")
     seed = f" --seed {recipe.seed}" if recipe.seed else ""
+    changes = f", changed: {manifest.changes}" if manifest.changes else ""
+    alone = "" if changes else f"`handful train --recipe {manifest.name}{seed} --out RUN`, or "
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     blocks: list[Block] = [
         f"The {recipe.learner} learner on a {recipe.width} network, trained on {manifest.data} by the recipe "
-        f"`{manifest.name}`. {str(manifest.completion).capitalize()}.",
+        f"`{manifest.name}`{changes}. {str(manifest.completion).capitalize()}.",
         _accuracies(score, cells, results.experiment.split),
         f"Accuracies are of {UNSEEN[results.experiment.split]}, with 1.96 standard errors over episodes; the open "
         f"interval is over episodes that share no image. {measured.limits.capitalize()}. Of the run's checkpoints this "
@@ -63,7 +65,7 @@ def _card(score: Score, cells: list[Cell], results: Results, path: Path) -> str:
         Heading("How to load it"),
         f'    handful evaluate {path.name}\n\n    import handful\n    model = handful.load_model("{path.name}")',
         Heading("How it was made"),
-        f"- `handful train --recipe {manifest.name}{seed} --out RUN`, or `{results.command}`\n"
+        f"- {alone}`{results.command}`\n"
         f"- data: {manifest.data}, SHA-256 of classes and pixels `{manifest.content}`\n"
         f"- {measured.episodes_trained:,} episodes at this checkpoint, seed {recipe.seed}; {versions}",
         "The recipe in full:",

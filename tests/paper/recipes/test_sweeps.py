@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from handful.paper.recipes import named_recipe
 from handful.paper.recipes.own import BINARY
 from handful.paper.recipes.sweeps import LAM_KINDS, LAMBDAS, SCALE_KINDS, SCALES, STEPS, hyperparameters, iterations
@@ -22,6 +24,12 @@ def test_each_point_of_the_hyper_parameter_figure_is_one_recipe() -> None:
     assert diagonal.options["prior"] == "diagonal"
     fixed = found["cifar-fs/r2d2-scale-fixed-0.001-wide/authors"].recipe.options
     assert (fixed["scale"], fixed["learn_scale"]) == (1e-3, False)
+
+
+def test_the_learnt_alpha_that_starts_where_the_paper_does_shares_the_run_of_the_table() -> None:
+    for data, variant in product(("cifar-fs", "omniglot"), ("paper", "authors")):
+        table = named_recipe(f"{data}/r2d2-wide/{variant}")
+        assert hyperparameters()[f"{data}/r2d2-scale-learnt-10-wide/{variant}"].recipe == table
 
 
 def test_points_of_a_line_differ_in_their_value_alone() -> None:
