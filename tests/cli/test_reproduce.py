@@ -202,6 +202,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Ca
         (["table1", "--budget", "-3"], "--budget must not be negative"),
         (["table1", "--episodes-of", "maml=0"], "maml=0"),
         (["table1", "--episodes-of", "maml"], "--episodes-of takes WORD=N"),
+        (["table1", "--test-episodes-of", "maml=1"], "--test-episodes-of takes WORD=N with N at least 2"),
         (["table9"], "table1"),
     ):
         assert _code(["reproduce", *words, "--out", str(tmp_path / "none")]) == 2

@@ -139,7 +139,8 @@ def test_several_seeds_add_their_spread_and_one_adds_none() -> None:
     got, published = compare(outcome(*seeds), Figure(62.3, None, 1)), Figure(62.3, None, 1)
     closed = 100 * outcome(*seeds).closed.half
     # of the paper's one training and the mean of our three, in points
-    assert got.half == pytest.approx(math.hypot(closed, 1.96 * math.sqrt(4 / 3), 0.05))
+    # with the Student quantile of two degrees of freedom
+    assert got.half == pytest.approx(math.hypot(closed, 4.3026527 * math.sqrt(4 / 3), 0.05))
     alone = outcome(seeds[0])
     assert compare(alone, published).half == pytest.approx(math.hypot(100 * alone.closed.half, 0.05))
 

@@ -194,7 +194,7 @@ class Reproduce:
                 self.validate_every,
             ),
             test_episodes=self.test_episodes,
-            test_episodes_of=tuple(_pair("--test-episodes-of", pair) for pair in self.test_episodes_of),
+            test_episodes_of=tuple(_pair("--test-episodes-of", pair, least=2) for pair in self.test_episodes_of),
             checkpoint=self.checkpoint,
             engine=engine,
         )
@@ -238,10 +238,12 @@ class Reproduce:
         return 0
 
 
-def _pair(flag: str, words: str) -> tuple[str, int]:
+def _pair(flag: str, words: str, least: int = 1) -> tuple[str, int]:
     word, _, number = words.rpartition("=")
-    if not word or not number.isdecimal() or not int(number):
-        raise InvalidOptionError(f"{flag} takes WORD=N, for example maml=200, but got '{words}'.")
+    if not word or not number.isdecimal() or int(number) < least:
+        raise InvalidOptionError(
+            f"{flag} takes WORD=N with N at least {least}, for example maml=200, but got '{words}'."
+        )
     return word, int(number)
 
 

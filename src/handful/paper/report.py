@@ -36,8 +36,8 @@ NOTES = (
     "images of the same classes might have given. 'Seeds' is half the interval over training runs, with their number. "
     "None of them speaks of other classes. The difference is ours less the paper's. Its interval combines both "
     "intervals over episodes, the rounding of the published number and, where there are several training seeds, their "
-    "standard deviation; a complete run agrees if zero lies within. A run is complete when patience or its last "
-    "episode ended it, or when less than 0.5% of the summed learning rate of its step schedule is left. Only the "
+    "spread, as Student's interval; a complete run agrees if zero lies within. A run is complete when patience or its "
+    "last episode ended it, or when less than 0.5% of the summed learning rate of its step schedule is left. Only the "
     "variants `paper` and `authors` count as reproducing the paper, and only with the row's own network."
 )
 BEYOND = (

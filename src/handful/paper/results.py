@@ -113,11 +113,12 @@ def compare(ours: Outcome, figure: Figure) -> Comparison:
     """Compare our number with a published one, measured on the same images.
 
     The rounding is half a unit of the last digit. Several training seeds add their spread: the paper's number is from
-    one training, ours is the mean of n, so they differ by sqrt(1 + 1/n) standard deviations.
+    one training, ours is the mean of n, so they differ by sqrt(1 + 1/n) standard deviations, which is sqrt(n + 1)
+    times the standard error of the mean. The factor is Student's, because n is small.
     """
     rounded = math.hypot(figure.ci or 0.0, 0.5 * 10.0**-figure.digits)
     seeds = len(ours.shared)
-    spread = 1.96 * float(ours.means.double().std()) * math.sqrt(1 + 1 / seeds) if seeds > 1 else 0.0
+    spread = ours.over_seeds.half * math.sqrt(seeds + 1) if seeds > 1 else 0.0
     closed, opened = ours.closed.half, ours.opened.half
     wide = closed if math.isnan(opened) else max(opened, closed)
     return Comparison(
