@@ -300,3 +300,32 @@ def test_a_linked_class_folder_is_followed(tmp_path: Path, scratch: Path) -> Non
     root = write_files(tmp_path / "photos", {"a/1.txt": b"one"})
     os.symlink(elsewhere, root / "b")
     assert list(open_tree(root, scratch).files) == ["a/1.txt", "b/1.txt"]
+
+
+def test_compressed_archives_of_the_same_name_in_two_folders_are_kept_apart(tmp_path: Path, scratch: Path) -> None:
+    trees = []
+    for content in (b"one", b"two"):
+        (tmp_path / content.decode()).mkdir()
+        path = write_tar(tmp_path / content.decode() / "x.tar.gz", {"a.txt": content}, "w:gz")
+        trees.append(open_tree(path, scratch))
+    assert [tree.files["a.txt"].read() for tree in trees] == [b"one", b"two"]
+
+
+def test_a_zip_that_was_replaced_is_read_again(tmp_path: Path, scratch: Path) -> None:
+    for content in (b"one", b"three"):
+        tree = open_tree(write_zip(tmp_path / "x.zip", {"a.txt": content}), scratch)
+        assert tree.files["a.txt"].read() == content
+
+
+def damaged_zip(path: Path, name: str, content: bytes) -> Path:
+    """A zip whose directory is whole, but the content of whose only member does not match its checksum."""
+    data = write_zip(path, {name: content}).read_bytes()
+    assert data.count(content) == 1
+    path.write_bytes(data.replace(content, content[:-1] + bytes([content[-1] ^ 1])))
+    return path
+
+
+def test_a_damaged_member_is_reported_under_the_name_that_the_caller_gives(tmp_path: Path, scratch: Path) -> None:
+    tree = open_tree(damaged_zip(tmp_path / "x.zip", "lists/train.csv", b"filename,label"), scratch)
+    with pytest.raises(DataError, match=r"^The list lists/train\.csv cannot be read: Bad CRC.*'lists/train\.csv'\.$"):
+        tree.files["lists/train.csv"].read_as("The list lists/train.csv")

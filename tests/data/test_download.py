@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -167,3 +168,9 @@ def test_a_mirror_that_drips_is_left_for_the_next(web: Web, tmp_path: Path) -> N
 def test_a_busy_server_is_asked_again_when_it_says_so(web: Web, tmp_path: Path) -> None:
     assert fetch(remote(web, "busy"), tmp_path).read_bytes() == BODY
     assert web.tries["busy"] == 2
+
+
+@pytest.mark.parametrize(("length", "size"), [("12", 17), ("", None), ("-1", None), ("\u00b2", None)])
+def test_only_a_plain_number_is_a_promised_length(length: str, size: int | None) -> None:
+    response = SimpleNamespace(headers={"Content-Length": length})
+    assert download.promised(response, 5) == size

@@ -12,6 +12,7 @@ import os
 import stat
 import struct
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -59,6 +60,13 @@ class Blob:
             file.seek(self.offset)
             return file.read(self.size)
 
+    def read_as(self, name: str) -> bytes:
+        """The bytes of a file that is not an image; errors call it `name`."""
+        try:
+            return self.read()
+        except (*DAMAGE, DataError) as error:
+            raise DataError(f"{name} cannot be read: {str(error).rstrip('.')}.") from error
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -67,10 +75,24 @@ class Tree:
     path: Path
     files: dict[str, Blob] = field(repr=False)
 
+    @property
+    def visible(self) -> dict[str, Blob]:
+        """The files that are not hidden, and so none of those that macOS adds to every zip (__MACOSX/._NAME)."""
+        return {
+            name: blob
+            for name, blob in self.files.items()
+            if not any(part.startswith(".") for part in PurePosixPath(name).parts)
+        }
+
+
+def open_zip(path: str) -> zipfile.ZipFile:
+    """An open zip archive; its directory is parsed once per process, and again if the file has changed."""
+    now = os.stat(path)
+    return _open_zip(path, now.st_mtime_ns, now.st_size)
+
 
 @lru_cache(maxsize=4)
-def open_zip(path: str) -> zipfile.ZipFile:
-    """An open zip archive; its directory is parsed once per process."""
+def _open_zip(path: str, changed: int, size: int) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
@@ -177,13 +199,16 @@ def inflate(path: Path, scratch: Path) -> Path:
     kind = next((kind for magic, kind in COMPRESSIONS.items() if start.startswith(magic)), None)
     if kind is None:
         return path
-    plain = scratch / f"{path.name}.inflated"
-    with open_regular(path) as source, write_errors(plain), plain.open("wb") as target:
+    with (
+        open_regular(path) as source,
+        write_errors(scratch),
+        tempfile.NamedTemporaryFile(dir=scratch, prefix=f"{path.name}.", delete=False) as target,
+    ):
         done = 0
         for block in inflated(source, kind):
             done += target.write(block)
             check_total(done, path)
-    return plain
+    return Path(target.name)
 
 
 def inflated(source: BinaryIO, kind: str) -> Iterator[bytes]:

@@ -180,4 +180,4 @@ def resumed_at(response: Any, had: int) -> int:
 def promised(response: Any, start: int) -> int | None:
     """The length of the whole file according to the server."""
     length = response.headers.get("Content-Length", "")
-    return start + int(length) if length.isdigit() else None
+    return start + int(length) if length.isascii() and length.isdigit() else None

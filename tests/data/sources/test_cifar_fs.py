@@ -5,6 +5,7 @@ import os
 import pickle
 import struct
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -205,3 +206,27 @@ def test_a_damaged_binary_archive_is_refused(tmp_path: Path) -> None:
     files["cifar-100-binary/test.bin"] = files["cifar-100-binary/test.bin"][:-1]
     with pytest.raises(DataError, match="3074 bytes"):
         read(write_files(tmp_path / "x", files))
+
+
+def test_a_label_that_no_integer_holds_is_refused(tmp_path: Path) -> None:
+    huge = b"\x8a\x09" + (1 << 70).to_bytes(9, "little")
+    train = b"\x80\x02}(" + python_2(b"data") + python_2(PLANES[:1]) + python_2(b"fine_labels") + b"](" + huge + b"eu."
+    with pytest.raises(DataError, match=r"python archive.*OverflowError"):
+        read(write_files(tmp_path / "x", {**pickles(), "cifar-100-python/train": train}))
+
+
+@pytest.mark.parametrize(("layout", "name"), [(pickles, "meta"), (records, "fine_label_names.txt")])
+def test_a_file_that_is_damaged_in_its_archive_is_named(
+    layout: Callable[[], dict[str, bytes]], name: str, tmp_path: Path
+) -> None:
+    path = write_zip(tmp_path / "x.zip", layout())
+    path.write_bytes(path.read_bytes().replace(b"aquarium_fish", b"aquarium-fish"))
+    with pytest.raises(DataError, match=rf"x\.zip: {name} cannot be read: Bad CRC"):
+        read(path)
+
+
+def test_what_macos_adds_to_a_zip_is_no_image(tmp_path: Path) -> None:
+    files = pngs()
+    copies = {f"__MACOSX/{Path(name).parent}/._{Path(name).name}": b"metadata" for name in files}
+    found = read(write_zip(tmp_path / "x.zip", {**files, **copies}))
+    assert np.array_equal(pixels(found), pixels(read(write_zip(tmp_path / "reference.zip", files))))

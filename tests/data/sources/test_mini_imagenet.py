@@ -139,3 +139,26 @@ def test_what_is_not_mini_imagenet_is_refused_with_the_layouts(tmp_path: Path) -
 def test_a_list_in_another_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train\.csv .*'filename,label'.*'a,b,c'"):
         read(write_files(tmp_path / "x", {**csv_layout(), "train.csv": b"a,b,c\n"}))
+
+
+def test_what_macos_adds_to_a_zip_is_neither_an_image_nor_a_list(tmp_path: Path) -> None:
+    for layout in (csv_layout(), class_folder_layout()):
+        copies = {f"__MACOSX/{Path(name).parent}/._{Path(name).name}": b"metadata" for name in layout}
+        assert np.array_equal(pixels(read(write_zip(tmp_path / "x.zip", {**layout, **copies})))[:, 0, 0, 0], expected())
+
+
+def test_a_list_may_have_the_line_ends_of_old_macs(tmp_path: Path) -> None:
+    files = {name: data.replace(b"\n", b"\r") if name.endswith(".csv") else data for name, data in csv_layout().items()}
+    assert np.array_equal(pixels(read(write_files(tmp_path / "x", files)))[:, 0, 0, 0], expected())
+
+
+def test_a_list_that_is_no_csv_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.csv .*'filename,label'.*field larger"):
+        read(write_files(tmp_path / "x", {**csv_layout(), "train.csv": b"x" * 200_000}))
+
+
+def test_a_list_that_is_damaged_in_its_archive_is_named(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "x.zip", csv_layout())
+    path.write_bytes(path.read_bytes().replace(b"filename,label", b"filename;label"))
+    with pytest.raises(DataError, match=r"The list \w+\.csv cannot be read: Bad CRC"):
+        read(path)

@@ -37,7 +37,7 @@ RECORD = 2 + PIXELS
 def read(trees: Sequence[Tree]) -> Contents:
     """CIFAR-FS from the authors' zip or folder, or from CIFAR-100's python or binary archive or folder."""
     where = joined(trees)
-    files = {PurePosixPath(name).name: blob for tree in trees for name, blob in tree.files.items()}
+    files = {PurePosixPath(name).name: blob for tree in trees for name, blob in tree.visible.items()}
     if {"train", "test", "meta"} <= files.keys():
         return packed(from_pickles(files, where), where)
     if {"train.bin", "test.bin", "fine_label_names.txt"} <= files.keys():
@@ -45,7 +45,7 @@ def read(trees: Sequence[Tree]) -> Contents:
     known = set(class_names())
     found: dict[str, list[Item]] = {name: [] for name in known}
     for tree in trees:
-        for name, blob in tree.files.items():
+        for name, blob in tree.visible.items():
             if (match := PNG.search(name)) and match[1] in known:
                 found[match[1]].append(Item(blob, name))
     expect_counts({name: len(items) for name, items in found.items()}, wanted(), where, TITLE)
@@ -152,19 +152,22 @@ def unpickle(data: bytes, where: str) -> dict[bytes, Any]:
 def from_pickles(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
     """The images (n, 32, 32, 3) of each class from `train`, `test` and `meta` of the python archive."""
     try:
-        names = [name.decode() for name in unpickle(files["meta"].read(), f"{where}: meta")[b"fine_label_names"]]
-        batches = [unpickle(files[part].read(), f"{where}: {part}") for part in ("train", "test")]
+        parts = {f"{where}: {part}": files[part] for part in ("meta", "train", "test")}
+        meta, *batches = [unpickle(blob.read_as(name), name) for name, blob in parts.items()]
+        names = [name.decode() for name in meta[b"fine_label_names"]]
         planes = np.concatenate([batch[b"data"].pixels for batch in batches])
         labels = np.concatenate([np.array(batch[b"fine_labels"], dtype=np.int64) for batch in batches])
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where} is not CIFAR-100's python archive: {error!r}.") from error
     return by_class(names, labels, planes, where)
 
 
 def from_records(files: dict[str, Blob], where: str) -> dict[str, np.ndarray]:
     """The images (n, 32, 32, 3) of each class from the binary archive."""
-    names = files["fine_label_names.txt"].read().decode("utf-8", "replace").split()
-    data = [files[part].read() for part in ("train.bin", "test.bin")]
+    listed, *data = [
+        files[part].read_as(f"{where}: {part}") for part in ("fine_label_names.txt", "train.bin", "test.bin")
+    ]
+    names = listed.decode("utf-8", "replace").split()
     if any(len(part) % RECORD for part in data):
         raise DataError(f"{where} is damaged: a file size is not a multiple of {RECORD} bytes, one record.")
     records = np.concatenate([np.frombuffer(part, dtype=np.uint8).reshape(-1, RECORD) for part in data])

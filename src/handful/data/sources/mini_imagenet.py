@@ -30,7 +30,7 @@ TITLE = "miniImageNet"
 
 def read(trees: Sequence[Tree]) -> Contents:
     """miniImageNet from any of its three layouts."""
-    files = {name: blob for tree in trees for name, blob in tree.files.items()}
+    files = {name: blob for tree in trees for name, blob in tree.visible.items()}
     readable = extensions()
     images = {name: blob for name, blob in files.items() if PurePosixPath(name).suffix.lower() in readable}
     listed = csv_lists(files) or official_lists()
@@ -70,13 +70,21 @@ def csv_lists(files: dict[str, Blob]) -> dict[str, list[str]]:
     for name, blob in files.items():
         if not CSV.search(name):
             continue
-        rows = csv.reader(io.StringIO(blob.read().decode("utf-8", "replace")))
-        for row in rows:
+        for row in csv_rows(name, blob):
             if len(row) != 2:
                 raise DataError(f"The list {name} should have lines 'filename,label', but has '{','.join(row)[:80]}'.")
             if row != ["filename", "label"]:
                 listed.setdefault(row[1], []).append(row[0])
     return listed
+
+
+def csv_rows(name: str, blob: Blob) -> list[list[str]]:
+    """The rows of a csv list with any kind of line ends."""
+    text = blob.read_as(f"The list {name}").decode("utf-8", "replace")
+    try:
+        return list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise DataError(f"The list {name} should have lines 'filename,label', but cannot be read: {error}.") from error
 
 
 def listed_images(images: dict[str, Blob], listed: dict[str, list[str]]) -> dict[str, list[Item]] | None:
