@@ -167,3 +167,13 @@ def test_the_cache_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not (tmp_path / FILE).exists()
     with pytest.raises(InvalidOptionError, match="negative"):
         set_limit(tmp_path, -1)
+
+
+def test_the_usage_of_a_damaged_cache_is_that_of_none(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.add_features(EMBEDDING, {f"{number:064x}": np.ones(100) for number in range(100)})
+    content = bytearray((tmp_path / FILE).read_bytes())
+    content[3 * 4096 :] = b"\xff" * (len(content) - 3 * 4096)  # the schema can be read, but not all rows
+    (tmp_path / FILE).write_bytes(content)
+    assert usage(tmp_path) == cache.Usage(tmp_path / FILE, 0, 0, 0, 0, cache.LIMIT)
+    assert not (tmp_path / FILE).exists()

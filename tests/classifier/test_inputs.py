@@ -13,10 +13,17 @@ import pytest
 from PIL import Image, features
 
 from handful.classifier import FewShotClassifier, inputs
-from handful.classifier.inputs import Picture, UnreadableImagesError, count_of, labelled_pictures, pictures
+from handful.classifier.inputs import (
+    Picture,
+    UnreadableImagesError,
+    count_of,
+    labelled_pictures,
+    listed_pictures,
+    pictures,
+)
 from handful.data import decode as decoding
 from handful.data.decode import Decoding, decode, eight_bit, extensions
-from handful.errors import DataError
+from handful.errors import DataError, HandfulError, InvalidOptionError
 from tests.classifier.drawings import SHAPES, drawing, encoded, photograph, write_folder
 
 SQUARE = Decoding(8, 8, channels=1, fit="squash")
@@ -239,3 +246,54 @@ def test_a_row_without_a_label_is_refused_and_spaces_around_labels_do_not_matter
     table.write_text(f"path,label\n{first},cat\n{second},\n")
     with pytest.raises(DataError, match=second.name):
         labelled_pictures(table, None)
+
+
+def test_a_folder_in_a_list_is_reported_like_any_bad_image(folder: Path) -> None:
+    images = [folder, *sorted(folder.rglob("*.png"))]
+    clf = FewShotClassifier(cache=False).fit(folder)
+    with pytest.raises(UnreadableImagesError, match="is a folder") as caught:
+        clf.predict(images)
+    assert list(caught.value.reasons) == [0]
+
+
+def test_a_name_too_long_for_any_file_is_reported_when_its_image_is_read(folder: Path) -> None:
+    name = "x" * 300
+    (folder / "labels.csv").write_text(f"path,label\n{name},bar\n")
+    for found in (pictures(name), pictures([name]), labelled_pictures(folder / "labels.csv", None).pictures):
+        with pytest.raises(DataError, match="too long"):
+            found[0].read()
+    for path in (name, f"{name}.csv"):
+        with pytest.raises(DataError, match="There is no folder"):
+            labelled_pictures(path, None)
+
+
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    for act in (lambda: pictures(""), lambda: listed_pictures(["", "a.png"])):
+        with pytest.raises(InvalidOptionError, match=r"is empty.*not set"):
+            act()
+
+
+def test_the_images_of_files_and_folders_are_listed_in_one_walk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bar" / "notes.txt").write_text("not an image")
+    walked: list[Path] = []
+    walk = inputs.folder_files
+    monkeypatch.setattr(inputs, "folder_files", lambda root: walked.append(root) or walk(root))
+    found = listed_pictures([folder, "a.png"])
+    assert [picture.name for picture in found.pictures] == [*map(str, sorted(folder.rglob("*.png"))), "a.png"]
+    assert found.skipped == {".txt is not an image format": [folder / "bar" / "notes.txt"]}
+    assert walked == [folder]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Image.fromarray(np.array([[np.nan, 0.5]], np.float32)),
+        Image.new("L", (0, 5)),
+        Image.new("RGBA", (0, 0)),
+        np.zeros((0, 5)),
+        np.zeros((5, 0, 3), np.uint8),
+    ],
+)
+def test_a_bad_image_in_memory_is_named_by_its_position(bad: object) -> None:
+    with pytest.raises(HandfulError, match=r"^Image number 1 (is empty|holds NaN)"):
+        pictures([Image.new("L", (4, 4)), bad])

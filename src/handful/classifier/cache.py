@@ -184,11 +184,17 @@ def usage(folder: Path) -> Usage:
     path = folder / FILE
     count = "SELECT count(DISTINCT image), total(embedding != x''), total(embedding = x'') FROM entries"
     connection = _opened(path, PATIENCE) if path.is_file() else None
-    if connection is None:
-        return Usage(path, 0, 0, 0, path.stat().st_size if path.is_file() else 0, LIMIT)
-    with closing(connection):
-        images, features, thumbnails = connection.execute(count).fetchone()
-        return Usage(path, images, int(features), int(thumbnails), path.stat().st_size, _limit(connection))
+    images, features, thumbnails, limit = 0, 0, 0, LIMIT
+    if connection is not None:
+        try:
+            with closing(connection):
+                images, features, thumbnails = map(int, connection.execute(count).fetchone())
+                limit = _limit(connection)
+        except sqlite3.OperationalError:
+            pass  # locked by another process since it was opened
+        except (sqlite3.DatabaseError, UnicodeError):
+            _delete(path)
+    return Usage(path, images, features, thumbnails, path.stat().st_size if path.is_file() else 0, limit)
 
 
 def cache_folder(cache: bool | str | Path) -> Path | None:

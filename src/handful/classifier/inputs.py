@@ -39,7 +39,10 @@ class Picture:
         if self.content is not None:
             return self.content
         try:
-            if not stat.S_ISREG(os.stat(self.name).st_mode):  # a pipe would block, and a device has no end
+            mode = os.stat(self.name).st_mode
+            if stat.S_ISDIR(mode):
+                raise DataError("is a folder. Give only the folder, or its images")
+            if not stat.S_ISREG(mode):  # a pipe would block, and a device has no end
                 raise DataError("is not a regular file")
             return Blob(self.name).read()
         except ValueError as error:
@@ -109,13 +112,7 @@ def pictures(X: Any) -> list[Picture]:
     """The images of a file, a folder, or a list of paths, bytes, Pillow images, arrays or tensors."""
     X = as_list(X)
     if isinstance(X, str | Path):
-        path = Path(X)
-        if not path.is_dir():
-            return [Picture(str(path))]
-        files, skipped = _files(path)
-        if not files:
-            raise DataError(f"There is no image in the folder {path}.{_because(skipped)}")
-        return [Picture(str(file)) for file in files]
+        return listed_pictures([X]).pictures
     if isinstance(X, Image.Image):
         X = [X]
     if isinstance(X, torch.Tensor | np.ndarray) and X.ndim in (3, 4):
@@ -128,9 +125,17 @@ def listed_pictures(given: Iterable[str | Path]) -> Labelled:
     found: list[Picture] = []
     skipped: dict[str, list[Path]] = {}
     for each in given:
-        found += pictures(each)
-        for reason, files in (_files(Path(each))[1] if Path(each).is_dir() else {}).items():
-            skipped.setdefault(reason, []).extend(files)
+        if not str(each):  # Path("") is the current folder, which nobody meant
+            raise InvalidOptionError(
+                "The path of an image or folder is empty. Give one, or '.' for the current folder; in a script, check "
+                "for a variable that is not set."
+            )
+        files, left_out = _files(Path(each)) if os.path.isdir(each) else ([Path(each)], {})
+        if not files:
+            raise DataError(f"There is no image in the folder {each}.{_because(left_out)}")
+        found += [Picture(str(file)) for file in files]
+        for reason, some in left_out.items():
+            skipped.setdefault(reason, []).extend(some)
     return Labelled(found, None, skipped)
 
 
@@ -178,7 +183,7 @@ def labelled_pictures(X: Any, y: Any, part: Part = "train") -> Labelled:
         return Labelled(pictures(X), y)
     if isinstance(X, str | Path):
         path = Path(X)
-        return _table(path) if path.suffix.lower() == ".csv" and path.is_file() else class_folders(path, part)
+        return _table(path) if path.suffix.lower() == ".csv" and os.path.isfile(path) else class_folders(path, part)
     raise InvalidOptionError(
         "Images need labels: fit(images, labels). Only a folder of class folders, or a CSV file, has its own."
     )
@@ -186,8 +191,8 @@ def labelled_pictures(X: Any, y: Any, part: Part = "train") -> Labelled:
 
 def class_folders(folder: Path, part: Part = "train") -> Labelled:
     """The images of a folder with one subfolder per class, or of the part if it has train and test folders."""
-    if not folder.is_dir():
-        if not folder.exists():
+    if not os.path.isdir(folder):  # unlike Path.is_dir, never an error, however long the name is
+        if not os.path.exists(folder):
             raise DataError(f"There is no folder {folder}.")
         raise DataError(f"{folder} is not a folder. Anything other than a folder of class folders needs labels.")
     folder = _part_of(folder, part)
@@ -257,11 +262,9 @@ def _table(path: Path) -> Labelled:
         columns = [0, 1]
     if -1 in columns or not rows or any(len(row) <= max(columns) for row in rows):
         raise DataError(f"The table {path} needs two columns, path and label, in every row; its first line is {head}.")
-    beside = path.parent
-    found = [
-        Picture(str(beside / row[columns[0]] if (beside / row[columns[0]]).exists() else row[columns[0]]))
-        for row in rows
-    ]
+    paths = [row[columns[0]] for row in rows]
+    beside = [str(path.parent / each) for each in paths]
+    found = [Picture(near if os.path.exists(near) else each) for near, each in zip(beside, paths, strict=True)]
     labels = [row[columns[1]].strip() for row in rows]
     if "" in labels:
         raise DataError(
@@ -318,14 +321,11 @@ def _picture(item: Any, number: int) -> Picture:
     if isinstance(item, Picture):
         return item
     if isinstance(item, str | Path):
-        if Path(item).is_dir():
-            raise DataError(f"{item} is a folder, but an image was expected. Give only the folder, or its images.")
         return Picture(str(item))
     if isinstance(item, bytes):
         return Picture(f"number {number}", item)
     if isinstance(item, Image.Image):
-        item = ImageOps.exif_transpose(item)  # as for files: the camera's rotation is undone
-        return Picture(f"number {number}", _encoded(eight_bit(item, "L" if item.mode in ("1", "L") else "RGB")))
+        return Picture(f"number {number}", _encoded(_from_pillow(item, number)))
     if isinstance(item, np.ndarray | torch.Tensor) and item.ndim in (2, 3):
         return Picture(f"number {number}", _encoded(_from_array(np.asarray(item), number)))
     raise ShapeError(f"Image number {number} is a {type(item).__name__}, not a path, a Pillow image or an array.")
@@ -340,7 +340,19 @@ def _separate(batch: NDArray[Any]) -> Sequence[NDArray[Any]]:
     return list(batch)
 
 
+def _from_pillow(image: Image.Image, number: int) -> Image.Image:
+    if not (image.width and image.height):
+        raise ShapeError(f"Image number {number} is empty: it has {image.width} x {image.height} pixels.")
+    image = ImageOps.exif_transpose(image)  # as for files: the camera's rotation is undone
+    try:
+        return eight_bit(image, "L" if image.mode in ("1", "L") else "RGB")
+    except DataError as error:
+        raise DataError(f"Image number {number} {error}.") from error
+
+
 def _from_array(image: NDArray[Any], number: int) -> Image.Image:
+    if not image.size:
+        raise ShapeError(f"Image number {number} is empty: its shape is {image.shape}.")
     if image.ndim == 3 and image.shape[-1] not in (1, 3, 4) and image.shape[0] in (1, 3, 4):
         image = np.moveaxis(image, 0, -1)
     if image.ndim == 3 and image.shape[-1] not in (1, 3, 4):
@@ -348,7 +360,7 @@ def _from_array(image: NDArray[Any], number: int) -> Image.Image:
     if image.dtype.kind == "f":
         if not np.isfinite(image).all():
             raise NotFiniteError(f"Image number {number} holds NaN or infinite pixels.")
-        if image.min(initial=0) < 0 or image.max(initial=0) > 1:
+        if image.min() < 0 or image.max() > 1:
             raise ShapeError(
                 f"Image number {number} has pixels from {image.min():g} to {image.max():g}. "
                 f"Pixels must be floats in [0, 1] or uint8."
