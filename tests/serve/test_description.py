@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.testclient import TestClient
 
 from handful.serve.description import TEXT, Operations, Parameter, array, obj, openapi
 
@@ -103,3 +106,15 @@ def test_dataclasses_become_schemas() -> None:
     }
     assert schemas["Inner"]["properties"]["score"] == {"type": ["number", "null"]}  # JSON has no NaN
     assert schemas["Inner"]["required"] == ["label", "score"]
+
+
+def test_an_answer_may_hold_the_name_of_a_folder_that_is_not_utf8() -> None:
+    operations, name = Operations(), os.fsdecode(b"caf\xe9")
+
+    @operations.declare("GET", "/label", TEXT)
+    async def label(service: Any, request: Any, query: Any) -> Any:
+        """A label."""
+        return {"label": name}
+
+    answer = TestClient(Starlette(routes=[operations[0].route(None)])).get("/label")
+    assert answer.json() == {"label": name}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from handful.errors import InvalidOptionError
-from handful.serve.guard import Access, Guard, Limits, access
+from handful.serve.guard import Access, AsciiResponse, Guard, Limits, access, refused
 
 LIMITS = Limits(body=1000, bodies=1500, idle=0.2, receive=0.4, answer=0.5)
 
@@ -137,3 +140,9 @@ def test_slow_senders_are_hung_up_on() -> None:
 
 def test_an_answer_that_takes_too_long_is_given_up() -> None:
     assert ask(guarded(), "POST", "/slow")[0] == 503
+
+
+def test_a_name_that_is_not_utf8_can_be_answered() -> None:
+    name = os.fsdecode(b"caf\xe9")
+    for answer in (AsciiResponse({"label": name}), refused(HTTPException(404, name))):
+        assert list(json.loads(answer.body).values()) == [name]

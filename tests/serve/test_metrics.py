@@ -57,3 +57,8 @@ def test_labels_are_escaped_and_may_be_missing() -> None:
     assert sample("x", (("name", 'a"b\\c\nd'),), 1.5) == r'x{name="a\"b\\c\nd"} 1.5'
     assert sample("x", (), 3) == "x 3"
     assert family("x", "gauge", "What it is.", {(): 2.0}) == ["# HELP x What it is.", "# TYPE x gauge", "x 2"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(12_345_678, "12345678"), (1721650123.25, "1721650123.25"), (7.0, "7")])
+def test_values_are_exact(value: float, text: str) -> None:
+    assert sample("x", (), value) == f"x {text}"

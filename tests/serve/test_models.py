@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 
 from handful.classifier import FewShotClassifier
+from handful.classifier.cache import usage
 from handful.classifier.inputs import Picture
-from handful.errors import HandfulError, NotFiniteError, ShapeError
+from handful.errors import HandfulError, InvalidOptionError, NotFiniteError, ShapeError
 from handful.serve import models
 from handful.serve.models import Model
 from handful.serve.worker import Worker
+from tests.classifier.drawings import write_folder
 from tests.serve.server import png
 
 
@@ -59,6 +62,7 @@ def test_answers_are_those_of_the_classifier(file: Path) -> None:
     [
         (np.zeros((1, 4)), ShapeError),
         (np.full((1, 5), np.nan), NotFiniteError),
+        (np.full((1, 5), 1e200), NotFiniteError),  # its square is infinite
         ([Picture("a.png", png())], HandfulError),
     ],
 )
@@ -123,3 +127,51 @@ def test_a_served_classifier_learns_a_bounded_number_of_examples(file: Path, mon
     monkeypatch.setattr(models, "EXAMPLES", 12)
     with pytest.raises(HandfulError, match=r"\b12 examples"):
         run(file, lambda model: model.add([Picture("a.png", png())], "a"))
+
+
+def test_a_request_may_learn_as_many_images_as_the_queue_holds(file: Path) -> None:
+    async def scene(model: Model) -> None:
+        with pytest.raises(InvalidOptionError, match="features"):  # so the queue let them in
+            await model.add([Picture(f"{number}.png", png()) for number in range(model.worker.queue)], "a")
+
+    run(file, scene)
+
+
+def test_estimates_do_not_keep_the_worker_from_other_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, estimate = threading.Event(), FewShotClassifier.estimate
+
+    def slow(self: FewShotClassifier) -> Any:
+        assert go_on.wait(30)
+        return estimate(self)
+
+    monkeypatch.setattr(FewShotClassifier, "estimate", slow)
+
+    async def scene(model: Model) -> None:
+        asked = [asyncio.ensure_future(model.estimate()) for _ in range(3)]
+        await asyncio.sleep(0)  # they start
+        try:
+            assert len(await asyncio.wait_for(model.answer(np.eye(3, 5)), 20)) == 3
+        finally:
+            go_on.set()
+        first, *others = await asyncio.gather(*asked)
+        assert all(each is first for each in others)
+
+    run(file, scene)
+
+
+def test_what_a_served_classifier_forgets_is_erased_from_the_feature_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDFUL_DATA", str(tmp_path / "data"))
+    folder = write_folder(tmp_path / "shapes", {"bar": 3, "circle": 2, "hook": 2})
+    FewShotClassifier().fit(folder).save(tmp_path / "shapes.handful")
+    assert usage(tmp_path / "data").images == 7
+
+    async def scene(model: Model) -> Any:
+        await model.forget(digest=model.now.examples_[0].digest)
+        await model.forget(label="circle")
+        return model.now.cache
+
+    assert run(tmp_path / "shapes.handful", scene) is False
+    left = usage(tmp_path / "data")
+    assert (left.images, left.features, left.thumbnails) == (4, 4, 4)

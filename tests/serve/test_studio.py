@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from handful.serve.studio import ACTIONS, Studio, file_name
+from handful.serve.studio import ACTIONS, Channel, Studio, file_name
 from handful.serve.studio_shelf import Shelf
 from tests.serve.browser import drawing
 
@@ -95,3 +97,19 @@ def test_the_route_of_images_keeps_names_as_names(client: TestClient, base: str)
 
 def test_a_project_name_makes_a_plain_file_name() -> None:
     assert file_name("Birds of the garden") == "birds-of-the-garden"
+
+
+def test_the_first_page_that_listens_is_told_of_earlier_failures() -> None:
+    async def scene() -> list[Any]:
+        channel = Channel(asyncio.get_running_loop())
+        for event in ("progress", "failed"):
+            channel.tell(event, {"message": event})
+        await asyncio.sleep(0)
+        first = channel.listen()
+        channel.tell("failed", {"message": "later"})
+        await asyncio.sleep(0)
+        second = channel.listen()
+        return [first.get_nowait(), first.get_nowait(), first.empty(), second.empty()]
+
+    told = [("failed", {"message": "failed"}), ("failed", {"message": "later"})]
+    assert asyncio.run(scene()) == [*told, True, True]

@@ -85,3 +85,22 @@ def test_a_bad_source_is_one_line_and_makes_no_project(
     assert main(["studio", str(source), "--projects", str(tmp_path / "projects"), "--no-browser"]) == 2
     assert capsys.readouterr().err.startswith("handful: ")
     assert Shelf(tmp_path / "projects").list() == []
+
+
+def test_an_import_that_failed_is_told_and_tried_again_by_the_next_session(shelf: Shelf, tmp_path: Path) -> None:
+    folder, moved = tmp_path / "signs", tmp_path / "moved"
+    (folder / "ring").mkdir(parents=True)
+    (folder / "ring" / "0.png").write_bytes(drawing("ring", 0))
+    identity, told = open_source(shelf, folder), []
+    folder.rename(moved)
+    first = Session(shelf.open(identity), lambda event, data: told.append((event, data)))
+    take_over(first)
+    first.close()
+    assert [str(folder) in data["message"] for event, data in told if event == "failed"] == [True]
+    moved.rename(folder)
+    assert open_source(shelf, folder) == identity
+    second = Session(shelf.open(identity), lambda event, data: None)
+    take_over(second)
+    assert len(second.project.items()) == 1
+    assert "import" not in second.project.facts
+    second.close()

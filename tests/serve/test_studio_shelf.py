@@ -37,3 +37,20 @@ def test_an_open_project_is_listed_with_its_last_change_and_a_closed_one_is_one_
     assert not log.exists()
     assert (project.folder / FILE).read_bytes()[18:20] == b"\x01\x01"  # SQLite's mark of a file without a log
     assert [each.classes for each in shelf.list()] == [1]
+
+
+def test_a_folder_of_projects_may_have_any_name(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "my #1? 100%41")
+    shelf.create("Birds")
+    assert [each.name for each in shelf.list()] == ["Birds"]
+
+
+def test_a_project_that_is_open_in_another_studio_is_not_removed(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    project = shelf.open(shelf.create("Signs"))
+    with pytest.raises(DataError, match="open in another"):
+        shelf.remove(project.identity)
+    assert len(shelf.list()) == 1
+    project.close()
+    shelf.remove(project.identity)
+    assert list(tmp_path.iterdir()) == []

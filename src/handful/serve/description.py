@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from handful import __version__
+from handful.serve.guard import AsciiResponse
 
 Schema = dict[str, Any]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Awaitable[Any]])
@@ -100,7 +101,7 @@ class Operation:
             found = await self.endpoint(
                 service, request, {each.name: each.read(given.get(each.name)) for each in self.query}
             )
-            return found if isinstance(found, Response) else JSONResponse(found)
+            return found if isinstance(found, Response) else AsciiResponse(found)
 
         return Route(self.path, answered, methods=[self.method], name=self.name)
 
@@ -188,11 +189,6 @@ _PLAIN: dict[Any, Schema] = {
     float: {"type": ["number", "null"]},
     Any: LABEL,
 }
-
-
-def _of_fields(kind: type) -> Schema:
-    hints = get_type_hints(kind)
-    return obj({each.name: _of(hints[each.name]) for each in fields(kind)})
 
 
 def _of(hint: Any) -> Schema:

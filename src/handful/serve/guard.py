@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import re
 import secrets
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -226,9 +228,17 @@ class _Exchange:
             await self.send(message)
 
 
+class AsciiResponse(JSONResponse):
+    """JSON with all other characters escaped, because a folder name that is not UTF-8 cannot be encoded otherwise."""
+
+    def render(self, content: Any) -> bytes:
+        """The JSON as bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def refused(error: HTTPException) -> JSONResponse:
     """The answer to a request that is refused."""
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return AsciiResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 def _from_elsewhere(method: str, headers: Headers, host: str) -> bool:

@@ -84,7 +84,8 @@ def family(name: str, kind: str, text: str, values: Mapping[Labels, float]) -> l
 def sample(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
     """One line."""
     inside = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels)
-    return f"{name}{{{inside}}} {value:g}" if inside else f"{name} {value:g}"
+    exact = str(value).removesuffix(".0")
+    return f"{name}{{{inside}}} {exact}" if inside else f"{name} {exact}"
 
 
 def _escaped(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,6 +28,8 @@ from handful.serve.worker import Worker
 
 EXAMPLES = 20_000
 """The most examples that a served classifier may learn, because the ridge factor has one row per example."""
+LARGEST = 1e100
+"""Features must be smaller than this; the squares of much larger ones overflow."""
 _STRANGE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -45,8 +46,8 @@ class Model:
         self._stamp = _stamp(self.path)
         self.now = FewShotClassifier.load(self.path, cache=False)
         self._updates = ThreadPoolExecutor(1, thread_name_prefix=f"handful-update-{self.name}")
+        self._estimates = ThreadPoolExecutor(1, thread_name_prefix=f"handful-estimate-{self.name}")
         self._estimate: Estimate | None = None
-        self._estimating = threading.Lock()
 
     async def answer(self, queries: Sequence[Picture] | Matrix, **options: Any) -> list[Answer]:
         """Answers for pictures or features from one version; see FewShotClassifier.answer for the options."""
@@ -70,15 +71,17 @@ class Model:
         return found[0] if len(found) == 1 else unit_rows(np.concatenate(found, axis=1))
 
     async def estimate(self) -> Estimate:
-        """The leave-one-out estimate of the current version, computed once per version."""
-        return await self.worker.run(self._estimated)
+        """The leave-one-out estimate of the current version, computed once per version.
+
+        It can take minutes, so it runs in a thread of its own and never keeps the worker from decoding and scoring.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._estimates, self._estimated)
 
     def _estimated(self) -> Estimate:
-        with self._estimating:
-            clf = self.now.snapshot()
-            if self._estimate is None or self._estimate.version != clf.version_:
-                self._estimate = clf.estimate()
-            return self._estimate
+        clf = self.now.snapshot()
+        if self._estimate is None or self._estimate.version != clf.version_:
+            self._estimate = clf.estimate()
+        return self._estimate
 
     async def add(self, pictures: Sequence[Picture], label: Any) -> FewShotClassifier:
         """Learn examples of one class; returns the updated classifier."""
@@ -88,19 +91,21 @@ class Model:
                 raise InvalidOptionError(f"A served classifier learns at most {EXAMPLES} examples.")
             clf.partial_fit(list(pictures), [label_from(label, clf.classes_)] * len(pictures))
 
-        with self.worker.admit(len(pictures)):
-            return await self._update(change)
+        return await self._update(change, len(pictures))
 
     async def relabel(self, digest: str, label: Any) -> FewShotClassifier:
         """Correct the label of an example; returns the updated classifier."""
         return await self._update(lambda clf: clf.relabel(label_from(label, clf.classes_), digest=digest))
 
     async def forget(self, **which: Any) -> FewShotClassifier:
-        """Forget an example by its digest, or a class by its label; returns the updated classifier."""
-        return await self._update(lambda clf: clf.forget(**which))
+        """Forget an example by its digest, or a class by its label; returns the updated classifier.
 
-    async def _update(self, change: Callable[[FewShotClassifier], object]) -> FewShotClassifier:
-        with self.worker.admit(1):
+        The service does not use the feature cache, but `handful fit` may have stored the example there.
+        """
+        return await self._update(lambda clf: clf.set_params(cache=True).forget(**which).set_params(cache=False))
+
+    async def _update(self, change: Callable[[FewShotClassifier], object], images: int = 1) -> FewShotClassifier:
+        with self.worker.admit(images):
             return await asyncio.get_running_loop().run_in_executor(self._updates, self._updated, change)
 
     def _updated(self, change: Callable[[FewShotClassifier], object]) -> FewShotClassifier:
@@ -115,8 +120,9 @@ class Model:
         return new
 
     def close(self) -> None:
-        """Finish the updates that were accepted."""
+        """Finish the updates that were accepted, and the estimates."""
         self._updates.shutdown()
+        self._estimates.shutdown()
 
 
 @dataclass(frozen=True)
@@ -168,8 +174,8 @@ def _pixels(queries: Sequence[Picture], embedder: Embedder) -> NDArray[np.uint8]
 def _require_features(features: Matrix, size: int) -> None:
     if features.shape[1] != size:
         raise ShapeError(f"This classifier takes {size} features per query, but got {features.shape[1]}.")
-    if not np.isfinite(features).all():
-        raise NotFiniteError("Features must be finite numbers.")
+    if not (np.abs(features) < LARGEST).all():  # also for NaN
+        raise NotFiniteError(f"Features must be finite numbers smaller than {LARGEST:g}.")
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -24,7 +25,7 @@ from starlette.types import ASGIApp
 from handful.errors import HandfulError, InvalidOptionError
 from handful.serve import studio_changes as changes
 from handful.serve.decode import checked, large_picture
-from handful.serve.guard import Access, Guard, Limits
+from handful.serve.guard import Access, AsciiResponse, Guard, Limits
 from handful.serve.studio_import import take_over
 from handful.serve.studio_session import Session
 from handful.serve.studio_shelf import Shelf
@@ -50,13 +51,25 @@ class Channel:
 
     loop: asyncio.AbstractEventLoop
     listeners: set[asyncio.Queue[tuple[str, Json]]] = field(default_factory=set)
+    missed: deque[tuple[str, Json]] = field(default_factory=lambda: deque(maxlen=5))
+    """The last failures that no page has seen: an import can fail before the first page listens."""
 
     def tell(self, event: str, data: Json) -> None:
         """Send an event to all pages."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._send, event, data)
 
+    def listen(self) -> asyncio.Queue[tuple[str, Json]]:
+        """A queue of all events from now on, after the failures that no page has seen."""
+        queue: asyncio.Queue[tuple[str, Json]] = asyncio.Queue()
+        while self.missed:
+            queue.put_nowait(self.missed.popleft())
+        self.listeners.add(queue)
+        return queue
+
     def _send(self, event: str, data: Json) -> None:
+        if event == "failed" and not self.listeners:
+            self.missed.append((event, data))
         for listener in self.listeners:
             listener.put_nowait((event, data))
 
@@ -113,12 +126,12 @@ class Studio:
     async def projects(self, request: Request) -> Response:
         """The projects on the shelf."""
         found = await run_in_threadpool(self.shelf.list)
-        return JSONResponse([asdict(each) for each in found])
+        return AsciiResponse([asdict(each) for each in found])
 
     async def create(self, request: Request) -> Response:
         """A new project."""
         body = await _json(request)
-        return JSONResponse({"id": await run_in_threadpool(self.shelf.create, class_name(body.get("name")))}, 201)
+        return AsciiResponse({"id": await run_in_threadpool(self.shelf.create, class_name(body.get("name")))}, 201)
 
     async def remove(self, request: Request) -> Response:
         """Delete a project permanently."""
@@ -128,7 +141,7 @@ class Studio:
             if open_session is not None:
                 await run_in_threadpool(open_session[0].close)
             await run_in_threadpool(self.shelf.remove, identity)
-        return JSONResponse({})
+        return AsciiResponse({})
 
     async def session(self, request: Request) -> Session:
         """The session of the project in a request, opened on first use."""
@@ -160,7 +173,7 @@ class Studio:
         session, query = await self.session(request), request.query_params
         since = query.get("since", "")
         seen = int(since) if since.isascii() and since.isdigit() else None
-        return JSONResponse(await run_in_threadpool(session.state, query.get("session", ""), seen))
+        return AsciiResponse(await run_in_threadpool(session.state, query.get("session", ""), seen))
 
     async def act(self, request: Request) -> Response:
         """Make one change and return what the page has to update.
@@ -183,7 +196,7 @@ class Studio:
             return state, f"{took}, processor;dur={1000 * (time.thread_time() - worked):.2f}"
 
         state, timing = await run_in_threadpool(run)
-        return JSONResponse(state, headers={"server-timing": timing})
+        return AsciiResponse(state, headers={"server-timing": timing})
 
     async def add(self, request: Request) -> Response:
         """Add the image in the body of the request to a class or to the pile."""
@@ -196,7 +209,7 @@ class Studio:
             chosen = None if label is None else class_name(label)
             return session.add_image(content, picture.name, chosen, query.get("batch", "")[:64])
 
-        return JSONResponse(await run_in_threadpool(run))
+        return AsciiResponse(await run_in_threadpool(run))
 
     async def attempt(self, request: Request) -> Response:
         """What the classifier says about the image in the body of the request."""
@@ -207,7 +220,7 @@ class Studio:
             (picture,) = checked([(name, content)], self.limits)
             return session.answer(content, picture.name)
 
-        return JSONResponse(await run_in_threadpool(run))
+        return AsciiResponse(await run_in_threadpool(run))
 
     async def small(self, request: Request) -> Response:
         """The thumbnail of an image."""
@@ -229,8 +242,7 @@ class Studio:
     async def events(self, request: Request) -> Response:
         """Progress and changes, as they happen."""
         session, channel = await self.opened(request.path_params["project"])
-        queue: asyncio.Queue[tuple[str, Json]] = asyncio.Queue()
-        channel.listeners.add(queue)
+        queue = channel.listen()
 
         async def stream() -> AsyncIterator[str]:
             try:
@@ -323,9 +335,9 @@ async def _page(request: Request) -> Response:
 
 
 async def _complaint(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 400)
+    return AsciiResponse({"error": str(error)}, 400)
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
     status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, str(error))
-    return JSONResponse({"error": detail}, status)
+    return AsciiResponse({"error": detail}, status)

@@ -30,7 +30,10 @@ def open_source(shelf: Shelf, source: Path) -> str:
 
 
 def take_over(session: Session) -> None:
-    """Import the source given on the command line, if anything is left; after a crash the next start continues."""
+    """Import the source given on the command line, if anything is left.
+
+    After a crash the next start continues, and after an error it tries again.
+    """
     source = session.project.facts.get("import")
     if source is None:
         return
@@ -41,6 +44,7 @@ def take_over(session: Session) -> None:
             _take_model(session, Path(source))
     except (HandfulError, OSError) as error:
         session.tell("failed", {"message": str(error)})
+        return
     if not session.stopped:
         session.project.settle({"import": None})
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handful._io import parse_json
+from handful._io import locked, parse_json
 from handful.errors import DataError
-from handful.serve.studio_store import FILE, Project, class_name
+from handful.serve.studio_store import FILE, Project, class_name, refuse_second
 
 _IDENTITY = re.compile(r"[0-9a-f]{12}")
 
@@ -57,8 +57,11 @@ class Shelf:
         return Project(self.path(identity))
 
     def remove(self, identity: str) -> None:
-        """Delete a project with everything in it."""
-        shutil.rmtree(self.path(identity))
+        """Delete a project with everything in it; raises if it is open in another studio."""
+        folder = self.path(identity)
+        with locked(folder / FILE, refuse_second):
+            (folder / FILE).unlink(missing_ok=True)  # from now on nobody can open it
+        shutil.rmtree(folder)
 
     def path(self, identity: str) -> Path:
         """The folder of a project; only its twelve hexadecimal digits are taken from the URL."""
@@ -69,7 +72,7 @@ class Shelf:
 
     def _summary(self, file: Path) -> Summary:
         try:
-            connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
+            connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=1)
             try:
                 rows = connection.execute("SELECT key, value FROM facts")
                 facts = {str(key): parse_json(value) for key, value in rows}

@@ -57,7 +57,7 @@ class Project:
         self._guard = threading.RLock()
         self._items: dict[str, dict[str, Any]] | None = None
         self._stack = ExitStack()
-        self._stack.enter_context(locked(folder / FILE, _refuse_second))
+        self._stack.enter_context(locked(folder / FILE, refuse_second))
         self.facts: Facts = {}
         try:
             self._connection = self._opened()
@@ -331,5 +331,6 @@ def file_name(name: str) -> str:
     return "-".join(filter(None, plain.split("-")))[:60] or "model"
 
 
-def _refuse_second() -> None:
+def refuse_second() -> None:
+    """Raise because another studio holds the lock of a project."""
     raise DataError("This project is open in another handful studio. Close it there first.")
