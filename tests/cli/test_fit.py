@@ -196,6 +196,8 @@ def test_add_and_forget_update_the_file_exactly(handful: Handful, file: Path, fo
     assert abs(after.decision_function(queries) - before.decision_function(queries)).max() < 1e-8
     more = write_folder(tmp_path / "more", {"bar": 2, "hook": 1}, first=80)
     assert "3 images added, 19 in total" in handful("add", file, more)[1]
+    with pytest.raises(InvalidOptionError, match="empty"):
+        handful("add", file, "", "--label", "star")
 
 
 @pytest.mark.parametrize(

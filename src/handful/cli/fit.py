@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -133,7 +134,7 @@ class Add:
 
     classifier: Positional[Path]
     """File written by handful fit; it is replaced only if everything succeeds."""
-    images: Positional[tuple[Path, ...]] = ()
+    images: Positional[tuple[str, ...]] = ()
     """Images or folders of images of one class; or, without --label, one folder of class folders or one CSV file."""
     label: str = ""
     """Class of these images."""
@@ -152,8 +153,8 @@ class Add:
         with updating(self.classifier):
             return self._update()
 
-    def _labelled(self, given: Path) -> bool:
-        return given.is_dir() or given.suffix.lower() == ".csv"
+    def _labelled(self, given: str) -> bool:
+        return os.path.isdir(given) or given.lower().endswith(".csv")
 
     def _update(self) -> int:
         from handful.classifier import FewShotClassifier
@@ -167,7 +168,7 @@ class Add:
             found = listed_pictures(self.images)
             found = replace(found, labels=[label_from(self.label, clf.classes_)] * len(found.pictures))
         else:
-            found = labelled_pictures(self.images[0], None)
+            found = labelled_pictures(Path(self.images[0]), None)
         for remark in found.remarks:
             print(remark)
         failed = learn(clf.partial_fit, found, self.keep_going)
