@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from handful.embeddings import conv4, winograd
 from handful.embeddings.conv4 import WIDTHS, UnbiasedGroupNorm, Width
+from handful.embeddings.dropout import Dropout
 from handful.learners import LRD2, R2D2
 from handful.meta.run import build
 from handful.paper.recipes import named_recipe
@@ -116,6 +117,7 @@ def test_the_network_equals_the_released_structure_forward_and_backward(
 ) -> None:
     # tiled convolutions round differently; tests/embeddings/test_winograd.py compares them with plain ones
     monkeypatch.setattr(winograd, "fast_path", lambda images, weight: False)
+    monkeypatch.setattr(Dropout, "forward", nn.Dropout.forward)  # draws other masks from the same seed
     ours, theirs = conv4("64C", channels, dropout=dropout), ReleasedNet(channels, "64C", dropout)
     for block, conv, norm in zip(ours.blocks, theirs.convs, theirs.norms, strict=True):
         conv.load_state_dict(block[0].state_dict())
